@@ -1,0 +1,34 @@
+//go:build !linux
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+)
+
+var errUnsupported = fmt.Errorf("wire: %w on %s", errors.ErrUnsupported, runtime.GOOS)
+
+// Conn cannot be made on this system.
+type Conn struct{}
+
+// NewConn returns [errors.ErrUnsupported]. It leaves fd open.
+func NewConn(fd int) (*Conn, error) { return nil, errUnsupported }
+
+// Pair returns [errors.ErrUnsupported].
+func Pair() (supervisor *Conn, childFD int, err error) { return nil, -1, errUnsupported }
+
+// SyscallConn returns [errors.ErrUnsupported].
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return nil, errUnsupported }
+
+// Send returns [errors.ErrUnsupported].
+func (c *Conn) Send(m Message, files ...*os.File) error { return errUnsupported }
+
+// Recv returns [errors.ErrUnsupported].
+func (c *Conn) Recv() (Message, []*os.File, error) { return Message{}, nil, errUnsupported }
+
+// Close returns [errors.ErrUnsupported].
+func (c *Conn) Close() error { return errUnsupported }
