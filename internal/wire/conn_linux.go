@@ -128,7 +128,7 @@ func (c *Conn) send(b, oob []byte) error {
 	})
 	switch {
 	case cerr != nil:
-		return cerr
+		return closed(cerr)
 	case errors.Is(err, unix.EAGAIN):
 		return ErrFull
 	}
@@ -196,7 +196,7 @@ func (c *Conn) recvmsg() (n int, fds []int, err error) {
 	})
 	switch {
 	case cerr != nil:
-		return 0, nil, fmt.Errorf("wire: receive: %w", cerr)
+		return 0, nil, fmt.Errorf("wire: receive: %w", closed(cerr))
 	case errors.Is(err, unix.ECONNRESET):
 		// The peer closed with packets of ours unread (unix(7)).
 		return 0, nil, io.EOF
@@ -225,6 +225,10 @@ func (c *Conn) recvmsg() (n int, fds []int, err error) {
 	}
 	return 0, nil, ErrEmpty
 }
+
+// closed gives the error of a RawConn a name: package os hands out an internal
+// one that matches nothing. No deadline is ever set, so Close is its only cause.
+func closed(err error) error { return fmt.Errorf("%w (%v)", os.ErrClosed, err) }
 
 // pollNow asks for the state of fd without waiting.
 func pollNow(fd int) (int16, error) {
