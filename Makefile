@@ -1,0 +1,95 @@
+# Every target works as root, in a fresh clone, without a terminal. What a target needs beyond Go, git, make and apt
+# is installed by .ci/setup.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+GO       ?= go
+BIN      := bin
+LINT     := build/golangci-lint
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
+FUZZTIME ?= 60s
+STEP     := .ci/step
+
+# One set of flags for all that is compiled, so that the standard library is compiled once: without cgo (but for the
+# race detector), with trimmed paths as in a release. A build never edits go.mod. No version control stamp: VERSION
+# says it, and a clone owned by another user would refuse to be stamped.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -mod=% -buildvcs=% -trimpath,$(GOFLAGS)) -mod=readonly -buildvcs=false -trimpath
+
+.PHONY: build demo test setup fmt vet darwin lint unit real load mutants fuzz soak bench cross fresh-machine clean help
+
+help: ## lists the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+build: ## builds bin/handoverd, static
+	$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/handoverd ./cmd/handoverd
+
+demo: setup build ## shows two programs reloaded under load without a lost request
+	$(GO) run ./internal/demo
+
+# The order is cheapest first, so that a plain mistake is answered within seconds.
+test: ## all checks and tests, with the short load test
+	@mkdir -p build && date +%s >build/test.begin
+	@$(STEP) setup .ci/setup
+	@$(STEP) vet $(MAKE) --no-print-directory vet
+	@$(STEP) darwin $(MAKE) --no-print-directory darwin
+	@$(STEP) lint $(MAKE) --no-print-directory lint
+	@$(STEP) unit $(MAKE) --no-print-directory unit
+	@$(STEP) real $(MAKE) --no-print-directory real
+	@echo "make test: everything passed in $$(($$(date +%s) - $$(cat build/test.begin))) s"
+
+setup: ## installs what the tests need and the machine lacks
+	@.ci/setup
+
+fmt: ## formats the tree
+	gofmt -s -w $$(git ls-files '*.go')
+
+vet: ## go vet, and formatting
+	@out=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r gofmt -s -l); \
+	if [ -n "$$out" ]; then echo "not formatted, run make fmt:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+
+darwin: ## vets all packages as they compile elsewhere
+	GOOS=darwin $(GO) vet ./...
+
+$(LINT): .ci/tools/go.mod .ci/tools/go.sum
+	$(GO) build -C .ci/tools -o ../../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+lint: $(LINT) ## golangci-lint, built from source
+	$(LINT) run ./...
+
+# The short form leaves out tests that start real programs: they follow in `real`, against the binary as it is shipped.
+unit: setup ## unit and property tests under the race detector
+	CGO_ENABLED=1 .ci/gotest build/unit.log -race -short -timeout 6m ./...
+
+# One package at a time: tests that measure time or load share two cores with nobody else.
+real: setup build ## every test against the static binary, with 10 reloads of each load
+	.ci/gotest build/real.log -p 1 -timeout 10m ./...
+
+load: setup build ## the load test with the full number of reloads
+	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run TestLoad -timeout 80m .
+
+mutants: ## applies each deliberate mistake and fails unless the tests see it
+	.ci/mutants
+
+fuzz: ## each fuzz target for FUZZTIME
+	.ci/fuzz $(FUZZTIME)
+
+soak: setup build ## 200 reloads, then what has grown
+	HANDOVERD_SOAK=full $(GO) test -count=1 -v -run TestSoak -timeout 80m .
+
+bench: setup build ## benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+
+cross: ## vets all packages for other systems and processors
+	@for target in darwin/arm64 freebsd/amd64 openbsd/amd64 windows/amd64 linux/arm64 linux/386; do \
+		echo "vet $$target"; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...; \
+	done
+
+fresh-machine: ## make demo and make test in a bare Debian with Go, git, make and apt only
+	.ci/fresh-machine
+
+clean: ## removes what the targets built
+	rm -rf $(BIN) build
