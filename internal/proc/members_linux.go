@@ -1,0 +1,137 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Members returns the living processes of a generation: those whose session is leader's, those whose environment
+// carries HANDOVER_TOKEN=token, leader itself, and every descendant of one of these by parent. Zombies are left out,
+// and so is the calling process.
+//
+// leader must be a number that cannot have been used again: that of a child held by a Reaper, or one whose start time
+// was compared just now. Zero means that there is no such process, an empty token that none is to be looked for.
+// The environment is the one at execve and can be read only as Looker says; nothing tells of a process that it hides.
+// A pass is a snapshot: a process that forks meanwhile may be missed, so look until two passes find none.
+func Members(leader int, token string) ([]Process, error) {
+	all, err := snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("members of %d: %w", leader, err)
+	}
+	self := os.Getpid()
+	entry := []byte(TokenVariable + "=" + token)
+	in := make(map[int]bool)
+	byParent := make(map[int][]int, len(all))
+	var queue []int
+	for pid, s := range all {
+		byParent[s.ppid] = append(byParent[s.ppid], pid)
+		mine := leader > 0 && (pid == leader || s.session == leader)
+		if pid != self && (mine || token != "" && carries(pid, entry)) {
+			in[pid] = true
+			queue = append(queue, pid)
+		}
+	}
+	for len(queue) > 0 {
+		next := queue[0]
+		queue = queue[1:]
+		for _, pid := range byParent[next] {
+			if !in[pid] && pid != self {
+				in[pid] = true
+				queue = append(queue, pid)
+			}
+		}
+	}
+	var members []Process
+	for pid := range in {
+		s := all[pid]
+		if s.dead() {
+			continue
+		}
+		members = append(members, Process{
+			PID: pid, PPID: s.ppid, PGID: s.pgid, Session: s.session, StartTime: s.start, State: s.state, UID: uidOf(pid),
+		})
+	}
+	return members, nil
+}
+
+// KillMembers makes one pass over the Members and sends sig to each, through a pidfd whose process was compared by
+// start time after it was opened, so that no stranger can be hit. It returns how many were still there: the work is
+// done when two passes return 0. A process that is gone is no error; err joins those of the others.
+func KillMembers(leader int, token string, sig unix.Signal) (left int, err error) {
+	members, err := Members(leader, token)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, m := range members {
+		switch err := signalExactly(m, sig); {
+		case err == nil:
+			left++
+		case gone(err):
+		default:
+			left++
+			errs = append(errs, fmt.Errorf("signal %v to process %d: %w", sig, m.PID, err))
+		}
+	}
+	return left, errors.Join(errs...)
+}
+
+// signalExactly sends sig to that process and never to another one with its number. ESRCH says that it is gone.
+func signalExactly(p Process, sig unix.Signal) error {
+	fd, err := OpenPidfd(p.PID)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	s, err := readStat(p.PID)
+	if err != nil {
+		return err
+	}
+	if s.start != p.StartTime || s.dead() {
+		return unix.ESRCH
+	}
+	return SignalPidfd(fd, sig)
+}
+
+// snapshot reads the stat line of every process; one that ends meanwhile is left out.
+func snapshot() (map[int]stat, error) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return nil, err
+	}
+	numbers := pids()
+	all := make(map[int]stat, len(numbers))
+	for _, pid := range numbers {
+		if s, err := readStat(pid); err == nil {
+			all[pid] = s
+		}
+	}
+	return all, nil
+}
+
+func carries(pid int, entry []byte) bool {
+	environ, err := os.ReadFile(pidPath(pid, "environ"))
+	return err == nil && hasVariable(environ, entry)
+}
+
+// uidOf reads the effective user. The owner of /proc/PID would be root for a process that is not dumpable.
+func uidOf(pid int) int {
+	b, err := os.ReadFile(pidPath(pid, "status"))
+	if err != nil {
+		return -1
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
+			if f := bytes.Fields(rest); len(f) > 1 {
+				if uid, err := strconv.Atoi(string(f[1])); err == nil {
+					return uid
+				}
+			}
+		}
+	}
+	return -1
+}

@@ -1,0 +1,58 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func pidPath(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+// gone reports whether err says that a process ended while it was looked at: its directory is no longer there, or
+// a file of it that was already open has lost its owner.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+}
+
+func readStat(pid int) (stat, error) {
+	b, err := os.ReadFile(pidPath(pid, "stat"))
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(b)
+}
+
+// StartTime returns when the process was started, in clock ticks since boot: field 22 of man proc_pid_stat(5). The
+// pair of pid and start time names a process of one boot for ever. It is readable for every user. A process that is
+// gone, or hidden by hidepid, gives an error that is fs.ErrNotExist or ESRCH; a zombie still has its start time.
+func StartTime(pid int) (uint64, error) {
+	s, err := readStat(pid)
+	if err != nil {
+		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	return s.start, nil
+}
+
+// CPUTime returns the time that all threads of the process have used, in user and kernel mode together. Its
+// resolution is 10 ms. Errors are those of StartTime.
+func CPUTime(pid int) (time.Duration, error) {
+	s, err := readStat(pid)
+	if err != nil {
+		return 0, fmt.Errorf("cpu time of process %d: %w", pid, err)
+	}
+	return s.cpu(), nil
+}
+
+// RSS returns the bytes of memory that the process has resident. Errors are those of StartTime.
+func RSS(pid int) (int64, error) {
+	s, err := readStat(pid)
+	if err != nil {
+		return 0, fmt.Errorf("memory of process %d: %w", pid, err)
+	}
+	return int64(s.rss) * int64(os.Getpagesize()), nil
+}
