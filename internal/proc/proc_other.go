@@ -1,0 +1,80 @@
+//go:build !linux
+
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var errOther = fmt.Errorf("package proc on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+
+func bootTime() Instant { return 0 }
+
+// BootID is not supported here.
+func BootID() (string, error) { return "", errOther }
+
+// StartTime is not supported here.
+func StartTime(int) (uint64, error) { return 0, errOther }
+
+// CPUTime is not supported here.
+func CPUTime(int) (time.Duration, error) { return 0, errOther }
+
+// RSS is not supported here.
+func RSS(int) (int64, error) { return 0, errOther }
+
+// OpenPidfd is not supported here.
+func OpenPidfd(int) (int, error) { return -1, errOther }
+
+// SignalPidfd is not supported here.
+func SignalPidfd(int, unix.Signal) error { return errOther }
+
+// Reaper is not supported here.
+type Reaper struct{}
+
+// NewReaper returns a Reaper that starts nothing.
+func NewReaper() *Reaper { return &Reaper{} }
+
+// SetSubreaper is not supported here.
+func SetSubreaper() error { return errOther }
+
+// Run waits until ctx is done.
+func (r *Reaper) Run(ctx context.Context) { <-ctx.Done() }
+
+// Start is not supported here.
+func (r *Reaper) Start(func() (int, error), func(Exit)) (int, error) { return 0, errOther }
+
+// Release is not supported here.
+func (r *Reaper) Release(int) error { return errOther }
+
+// Reaped returns zero.
+func (r *Reaper) Reaped() uint64 { return 0 }
+
+// Members is not supported here.
+func Members(int, string) ([]Process, error) { return nil, errOther }
+
+// KillMembers is not supported here.
+func KillMembers(int, string, unix.Signal) (int, error) { return 0, errOther }
+
+// Looker is not supported here.
+type Looker struct{ Deep bool }
+
+// Look is not supported here.
+func (l *Looker) Look([]int, []uint64) (Sight, error) { return Sight{}, errOther }
+
+// LookHelper is not supported here.
+func LookHelper() error { return errOther }
+
+// Look is not supported here.
+func (h *Helper) Look([]int, []uint64) (Sight, error) { return Sight{}, errOther }
+
+// Listening is not supported here.
+func Listening([]int) ([]Listener, error) { return nil, errOther }
+
+// Blindness says that looking is not supported here.
+func Blindness(int) string { return errOther.Error() }
