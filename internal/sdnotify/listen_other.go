@@ -1,0 +1,22 @@
+//go:build !linux
+
+package sdnotify
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Socket cannot be made on this system.
+type Socket struct{}
+
+// Listen returns [errors.ErrUnsupported]: credentials and their socket options
+// differ from system to system.
+func Listen(path string, mode os.FileMode, uid, gid int) (*Socket, error) {
+	return nil, fmt.Errorf("sdnotify: listen %s: %w on %s", path, errors.ErrUnsupported, runtime.GOOS)
+}
+
+// Close does nothing.
+func (s *Socket) Close() error { return nil }
