@@ -31,34 +31,33 @@ type Sight struct {
 func (s Sight) Waiting(inode uint64) bool { return s.Polled[inode] > 0 || s.Accepting[inode] > 0 }
 
 // Merge adds what another look at other processes showed, for example that of a Helper at those in Blind. A process
-// that the other look could see is then no longer in Blind; asked has the processes it was asked for.
+// that the other look could see is then no longer in Blind; asked has the processes it was asked for. Nothing is
+// shared with the Sights of before.
 func (s *Sight) Merge(o Sight, asked []int) {
-	s.Polled = addCounts(s.Polled, o.Polled)
-	s.Accepting = addCounts(s.Accepting, o.Accepting)
-	s.Held = addMarks(s.Held, o.Held)
-	s.Stale = addMarks(s.Stale, o.Stale)
-	s.Blind = slices.DeleteFunc(s.Blind, func(pid int) bool { return slices.Contains(asked, pid) })
-	s.Blind = append(s.Blind, o.Blind...)
-	s.Skipped = append(s.Skipped, o.Skipped...)
-	s.Busy = append(s.Busy, o.Busy...)
+	s.Polled = sum(s.Polled, o.Polled)
+	s.Accepting = sum(s.Accepting, o.Accepting)
+	s.Held = union(s.Held, o.Held)
+	s.Stale = union(s.Stale, o.Stale)
+	blind := slices.DeleteFunc(slices.Clone(s.Blind), func(pid int) bool { return slices.Contains(asked, pid) })
+	s.Blind = slices.Concat(blind, o.Blind)
+	s.Skipped = slices.Concat(s.Skipped, o.Skipped)
+	s.Busy = slices.Concat(s.Busy, o.Busy)
 }
 
-func addCounts(to, from map[uint64]int) map[uint64]int {
-	if to == nil {
-		to = make(map[uint64]int, len(from))
+func sum(a, b map[uint64]int) map[uint64]int {
+	all := make(map[uint64]int, len(a)+len(b))
+	maps.Copy(all, a)
+	for inode, n := range b {
+		all[inode] += n
 	}
-	for inode, n := range from {
-		to[inode] += n
-	}
-	return to
+	return all
 }
 
-func addMarks(to, from map[uint64]bool) map[uint64]bool {
-	if to == nil {
-		to = make(map[uint64]bool, len(from))
-	}
-	maps.Copy(to, from)
-	return to
+func union(a, b map[uint64]bool) map[uint64]bool {
+	all := make(map[uint64]bool, len(a)+len(b))
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return all
 }
 
 // view is a Sight of one process.
