@@ -126,7 +126,7 @@ func (f *flagDocument) policy(o FlagOptions) {
 	}
 	if d := o.ParentShutdown; d != 0 {
 		f.set("--parent-shutdown", d.String(), "retire", "parent_shutdown")
-		if grace := 5 * time.Second; d > 0 && d <= 2*grace {
+		if d > 0 && d <= 2*defaultKillGrace {
 			f.set("--parent-shutdown", (d / 2).String(), "retire", "kill_grace")
 		}
 	}

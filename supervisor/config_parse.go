@@ -131,6 +131,9 @@ func (b *builder) build(doc map[string]any, c *Config) (*Config, error) {
 			b.src.fail(t.path, err)
 			continue
 		}
+		if _, ok := services.m[name].(map[string]any); !ok {
+			continue // sub has said so
+		}
 		c.Services = append(c.Services, b.service(name, t))
 	}
 	if len(services.m) == 0 && len(b.src.errs) == 0 {

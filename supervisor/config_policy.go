@@ -1,11 +1,12 @@
 package supervisor
 
-import (
-	"time"
-)
+import "time"
 
 // aliveFor is how long `alive` waits, and `auto` where it can see nothing.
 const aliveFor = time.Second
+
+// defaultKillGrace is kill_grace where nothing says it.
+const defaultKillGrace = 5 * time.Second
 
 func ready(t *table) ReadyConfig {
 	r := ReadyConfig{
@@ -40,7 +41,7 @@ func retire(t *table) RetireConfig {
 	r := RetireConfig{
 		Signal:         t.str("signal", "auto"),
 		ParentShutdown: t.duration("parent_shutdown", 15*time.Minute, time.Millisecond),
-		KillGrace:      t.duration("kill_grace", 5*time.Second, 0),
+		KillGrace:      t.duration("kill_grace", defaultKillGrace, time.Millisecond),
 		MaxDraining:    t.integer("max_draining", 3, 1, 1000),
 		OnMaxDraining:  t.oneOf("on_max_draining", "wait", []string{"wait", "refuse", "kill-oldest"}, nil),
 		ReleaseTimeout: t.duration("release_timeout", 5*time.Second, time.Millisecond),
