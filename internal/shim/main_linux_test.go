@@ -35,6 +35,7 @@ var helpers = map[string]func() error{
 	"regain":  tryRegain,
 	"nonroot": startAsOther,
 	"echo":    echoSizes,
+	"orphan":  leaveOrphan,
 }
 
 func tryRegain() error {
@@ -72,6 +73,13 @@ func startAsOther() error {
 		}
 	}
 	return nil
+}
+
+// leaveOrphan dies between Start and Go, as a killed handoverd would.
+func leaveOrphan() error {
+	_, err := Start(&Spec{Path: "/bin/echo", Argv: []string{"echo", "the program ran"}}, nil, 1, 2)
+	fmt.Println("started", err)
+	return err
 }
 
 // Result0 is Result, or what Go already knew.

@@ -3,8 +3,10 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -281,12 +283,32 @@ func TestAbortAndEOFRunNothing(t *testing.T) {
 	}
 }
 
+func TestTheShimEndsWhenItsParentDiesBeforeGo(t *testing.T) {
+	p := run(t, helper("orphan"), nil)
+	// The orphaned shim holds the output open: EOF says that it has ended.
+	out, err := io.ReadAll(p.out)
+	if err != nil || string(out) != "started <nil>\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestGoThenCloseStillRunsTheProgram(t *testing.T) {
+	fdleak.Snapshot(t)
+	p := startProgram(t, held(), nil)
+	if err := errors.Join(p.Go(), p.Close(), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if line := p.line(); line != "ready" {
+		t.Errorf("output %q", line)
+	}
+}
+
 func TestAbortWakesResult(t *testing.T) {
 	p := startProgram(t, held(), nil)
 	done := make(chan error)
 	go func() { done <- p.Result() }()
 	for p.control.inUse() == 0 { // until the other goroutine is about to read
-		unix.Kill(p.PID, 0)
+		runtime.Gosched()
 	}
 	if err := p.Abort(); err != nil {
 		t.Fatal(err)
