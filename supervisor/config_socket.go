@@ -163,39 +163,45 @@ func (p placed) String() string {
 // shareSockets refuses one address with different options, and addresses
 // that the kernel does not bind beside each other.
 func (b *builder) shareSockets(c *Config) {
-	var seen []placed
+	byKey := map[string]placed{}
+	// Only sockets of one port or path can clash, so only they are compared:
+	// a file may have thousands.
+	byPlace := map[string][]placed{}
 	for _, s := range c.inFileOrder() {
 		for _, socket := range s.Sockets {
 			p := placed{s.Name, socket}
-			b.compareSocket(p, seen)
 			b.compareHTTP(c, p)
-			seen = append(seen, p)
+			key := socketKey(s.Name, socket)
+			if first, ok := byKey[key]; ok {
+				b.compareOptions(p, first)
+				continue
+			}
+			byKey[key] = p
+			place := fmt.Sprint(socket.Addr.Port, socket.Addr.Path)
+			for _, q := range byPlace[place] {
+				if socket.Addr.Conflicts(q.socket.Addr) {
+					b.src.fail(p.path(), fmt.Errorf("%s cannot be bound beside %s of %s", socket.Addr, q.socket.Addr, q))
+					break
+				}
+			}
+			byPlace[place] = append(byPlace[place], p)
 		}
 	}
 }
 
-func (b *builder) compareSocket(p placed, seen []placed) {
-	for _, q := range seen {
-		if socketKey(p.service, p.socket) == socketKey(q.service, q.socket) {
-			kept, refused := q.socket.Options.Diff(p.socket.Options)
-			for _, option := range append(kept, refused...) {
-				b.src.fail(p.path(), fmt.Errorf("names the same socket as %s with another %s: %s there, %s here",
-					q, option, optionText(q.socket.Options, option), optionText(p.socket.Options, option)))
-			}
-			return
-		}
-		if p.socket.Addr.Conflicts(q.socket.Addr) {
-			b.src.fail(p.path(), fmt.Errorf("%s cannot be bound beside %s of %s", p.socket.Addr, q.socket.Addr, q))
-			return
-		}
+func (b *builder) compareOptions(p, first placed) {
+	kept, refused := first.socket.Options.Diff(p.socket.Options)
+	for _, option := range append(kept, refused...) {
+		b.src.fail(p.path(), fmt.Errorf("names the same socket as %s with another %s: %s there, %s here",
+			first, option, optionText(first.socket.Options, option), optionText(p.socket.Options, option)))
 	}
 }
 
 func (b *builder) compareHTTP(c *Config, p placed) {
-	for key, address := range map[string]string{"admin": c.Admin, "health": c.Health} {
-		a, ok := httpSocket(address)
+	for _, own := range []struct{ key, address string }{{"admin", c.Admin}, {"health", c.Health}} {
+		a, ok := httpSocket(own.address)
 		if ok && (a.Key() == p.socket.Addr.Key() || a.Conflicts(p.socket.Addr)) {
-			b.src.fail(p.path(), fmt.Errorf("%s is taken by %s = %q", p.socket.Addr, key, address))
+			b.src.fail(p.path(), fmt.Errorf("%s is taken by %s = %q", p.socket.Addr, own.key, own.address))
 		}
 	}
 }
