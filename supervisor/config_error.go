@@ -50,13 +50,10 @@ var errNotYet = errors.New("not supported yet in this version")
 
 // AllConfigErrors returns every ConfigError in err, in order.
 func AllConfigErrors(err error) []*ConfigError {
-	if err == nil {
-		return nil
-	}
-	if ce, ok := err.(*ConfigError); ok {
-		return []*ConfigError{ce}
-	}
-	switch u := err.(type) {
+	// The tree is walked by hand, since errors.As finds only the first.
+	switch u := any(err).(type) {
+	case *ConfigError:
+		return []*ConfigError{u}
 	case interface{ Unwrap() []error }:
 		var all []*ConfigError
 		for _, e := range u.Unwrap() {
