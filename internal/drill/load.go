@@ -1,0 +1,173 @@
+package drill
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Mode is what a load does with its connections.
+type Mode string
+
+// The modes.
+const (
+	ModeFresh     Mode = "fresh"     // GET, one connection for each request
+	ModeKeepAlive Mode = "keepalive" // GET, again and again on the same connections
+	ModePost      Mode = "post"      // POST of numbered and checksummed bodies on the same connections
+	ModeStream    Mode = "stream"    // GET of chunked answers that last Delay to Delay + Spread, on the same connections
+	ModeTCP       Mode = "tcp"       // connect and close, nothing sent
+	ModeUDP       Mode = "udp"       // numbered datagrams, each to be answered exactly once
+)
+
+// Load says what a run sends. Network, Address and Mode must be set; each other field's zero value is a sensible default.
+type Load struct {
+	Network string // "tcp", "unix" or "udp"
+	Address string // an IP literal of loopback (or localhost) and port, or a path, or @name for an abstract socket
+	Mode    Mode
+
+	// Rate is the number of requests due each second, evenly spaced. 0: closed loop, as fast as the clients can.
+	Rate float64
+	// Clients is the number of requests at once, which is that of connections (ModeUDP: of sockets). With a rate a request
+	// waits when all are busy, still counted from when it was due; where a second's requests wait already, or when one has waited
+	// for Timeout, it is unsent, a fault of the generator.
+	// 0: 16 without a rate and for ModeUDP, else 512.
+	Clients int
+	// Pause is waited by each client between an answer and its next request (closed loop only). Clients begin spread over
+	// it. 0: none.
+	Pause time.Duration
+	// Timeout bounds each request from its begin, connect included. 0: 10 s, ModeUDP 2 s.
+	Timeout time.Duration
+	// Delay and Spread set how long the server takes for an answer: from Delay to Delay + Spread, in milliseconds.
+	// 0 and 0: ModeStream 1 s to 2 s, other modes ask /fast. Modes other than ModeStream ask /slow when they are set; ModePost, ModeTCP and ModeUDP cannot.
+	Delay, Spread time.Duration
+	// Payload is the filling of each ModePost body, in bytes. 0: 256.
+	Payload int
+	// Duration and Requests bound the run: it stops sending by itself after either. 0: 10 minutes; 50 million.
+	Duration time.Duration
+	Requests int
+	// Host is the Host header. Empty: "drill".
+	Host string
+}
+
+// Bounds of what a Load may ask for.
+const (
+	maxClients  = 20_000
+	maxRate     = 200_000
+	maxDuration = 4 * time.Hour
+	maxPayload  = 512 << 10
+)
+
+// target is a checked Load's address.
+type target struct {
+	network string         // "tcp4", "tcp6", "unix", "udp4", "udp6"
+	addr    netip.AddrPort // tcp and udp
+	path    string         // unix
+}
+
+// withDefaults checks the load and fills in its zero fields.
+func (l Load) withDefaults() (Load, target, error) {
+	t, err := parseTarget(l.Network, l.Address)
+	if err != nil {
+		return l, t, err
+	}
+	if err := l.checkMode(); err != nil {
+		return l, t, err
+	}
+	setDefault(&l.Timeout, 10*time.Second)
+	setDefault(&l.Duration, 10*time.Minute)
+	setDefault(&l.Requests, 50_000_000)
+	setDefault(&l.Payload, 256)
+	switch {
+	case l.Clients != 0:
+	case l.Rate > 0 && l.Mode != ModeUDP:
+		l.Clients = 512
+	default:
+		l.Clients = 16
+	}
+	if l.Mode == ModeStream && l.Delay == 0 && l.Spread == 0 {
+		l.Delay, l.Spread = time.Second, time.Second
+	}
+	switch {
+	case l.Clients < 0 || l.Clients > maxClients:
+		err = fmt.Errorf("clients: %d, want 1 to %d", l.Clients, maxClients)
+	case l.Rate < 0 || l.Rate > maxRate:
+		err = fmt.Errorf("rate: %v/s, want at most %d/s", l.Rate, maxRate)
+	case l.Duration < 0 || l.Duration > maxDuration:
+		err = fmt.Errorf("duration: %v, want at most %v", l.Duration, maxDuration)
+	case l.Payload < 0 || l.Payload > maxPayload:
+		err = fmt.Errorf("payload: %d bytes, want at most %d", l.Payload, maxPayload)
+	case l.Requests < 0 || l.Pause < 0 || l.Timeout < 0 || l.Delay < 0 || l.Spread < 0:
+		err = errors.New("negative number of requests or time")
+	case l.Delay+l.Spread >= l.Timeout:
+		err = fmt.Errorf("answers that take up to %v need a longer timeout than %v", l.Delay+l.Spread, l.Timeout)
+	}
+	return l, t, err
+}
+
+// setDefault sets *p when it has its zero value.
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func (l *Load) checkMode() error {
+	datagram := strings.HasPrefix(l.Network, "udp")
+	switch l.Mode {
+	case ModeFresh, ModeKeepAlive, ModeStream:
+	case ModePost, ModeTCP:
+		if l.Delay != 0 || l.Spread != 0 {
+			return fmt.Errorf("mode %s has no delay", l.Mode)
+		}
+	case ModeUDP:
+		if l.Rate == 0 || l.Delay != 0 || l.Spread != 0 {
+			return errors.New("mode udp needs a rate and has no delay")
+		}
+		setDefault(&l.Timeout, 2*time.Second)
+	default:
+		return fmt.Errorf("unknown mode %q", l.Mode)
+	}
+	if datagram != (l.Mode == ModeUDP) {
+		return fmt.Errorf("mode %s does not go with network %q", l.Mode, l.Network)
+	}
+	if l.Pause != 0 && l.Rate != 0 {
+		return errors.New("a pause goes with the closed loop only: leave out the rate")
+	}
+	return nil
+}
+
+// errNotLoopback keeps a mistyped address from becoming an attack on somebody.
+var errNotLoopback = errors.New("not a loopback address")
+
+func parseTarget(network, address string) (target, error) {
+	if network == "unix" {
+		if address == "" {
+			return target{}, errors.New("address: empty path")
+		}
+		return target{network: network, path: address}, nil
+	}
+	if network != "tcp" && network != "udp" {
+		return target{}, fmt.Errorf("network: %q, want tcp, udp or unix", network)
+	}
+	if port, ok := strings.CutPrefix(address, "localhost:"); ok {
+		address = "127.0.0.1:" + port
+	}
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return target{}, fmt.Errorf("address: %w", err)
+	}
+	if ap.Port() == 0 {
+		return target{}, fmt.Errorf("address %s: port 0", address)
+	}
+	ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	if !ap.Addr().IsLoopback() {
+		return target{}, fmt.Errorf("address %s: %w", address, errNotLoopback)
+	}
+	if ap.Addr().Is4() {
+		return target{network: network + "4", addr: ap}, nil
+	}
+	return target{network: network + "6", addr: ap}, nil
+}

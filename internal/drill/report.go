@@ -1,0 +1,132 @@
+package drill
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Report is what a run counted. Sent = OK + the sum of Failures, except for ModeUDP: there KindDuplicate and KindWrongBody
+// count answers that belong to no datagram in flight, and come on top.
+type Report struct {
+	Load Load // with its defaults filled in
+
+	Sent            int            // requests begun, without those that failed by a fault of the generator
+	OK              int            // answered wholly and verified (ModeTCP: connected)
+	Failures        map[Kind]int   // by kind; no entry: none
+	ReusedFailures  map[Kind]int   // of them, on a connection that had carried an answer before
+	Samples         []Failure      // the first 32 failures
+	GeneratorFaults map[string]int // by errno name, or "unsent"; not in Sent
+	LateResets      int            // connections reset after the whole answer had come; no failures
+	LateAnswers     int            // datagrams answered after they had been counted as KindTimeout
+	Generations     map[int]int    // good answers by generation
+
+	// Latency in microseconds, of good answers, from when the request was due (closed loop: begun) to the answer's last
+	// byte. Inside and Outside divide All by whether the request overlapped a window.
+	All, Inside, Outside *hdrhistogram.Histogram
+	// Lag is how long after they were due requests were begun, in microseconds: the generator's own lateness, which is
+	// contained in the latencies. Empty in the closed loop.
+	Lag *hdrhistogram.Histogram
+
+	Begin   time.Time
+	Sending time.Duration // from Begin until nothing more was due
+	Due     int           // with a rate: requests that were due in that time
+	Rate    float64       // requests begun in that time, per second
+
+	Windows []WindowReport // in order of Mark
+}
+
+// WindowReport is what one window counted.
+type WindowReport struct {
+	Name        string
+	Begin, End  time.Time
+	Requests    int // in flight at the begin, or begun inside
+	InFlight    int // of them, in flight at the begin
+	OK          int // of them, answered; also after the end
+	Failures    map[Kind]int
+	Generations map[int]int   // good answers to requests begun inside
+	Max         time.Duration // the longest latency
+}
+
+// Failure is one failed request.
+type Failure struct {
+	Kind       Kind
+	Number     uint64
+	Reused     bool // on a connection that had carried an answer before
+	Begin, End time.Time
+	Err        error
+}
+
+func (f Failure) String() string {
+	reused := ""
+	if f.Reused {
+		reused = ", reused connection"
+	}
+	return fmt.Sprintf("%s %s: request %d, after %v%s: %v",
+		f.End.Format("15:04:05.000000"), f.Kind, f.Number, f.End.Sub(f.Begin).Round(time.Microsecond), reused, f.Err)
+}
+
+// Failed is the number of failures of all kinds.
+func (r *Report) Failed() int { return total(r.Failures) }
+
+// Faults is the number of the generator's faults.
+func (r *Report) Faults() int { return total(r.GeneratorFaults) }
+
+// Ratio is the share of the due requests that were begun while the run was sending. 1 without a rate.
+func (r *Report) Ratio() float64 {
+	if r.Load.Rate == 0 || r.Due == 0 {
+		return 1
+	}
+	return r.Rate * r.Sending.Seconds() / float64(r.Due)
+}
+
+func total[K comparable](m map[K]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// String is a short text for logs and failed tests: the sums, the latencies, and the samples.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: sent %d, ok %d, failed %d, %.0f/s", r.Load.Mode, r.Load.Address, r.Sent, r.OK, r.Failed(), r.Rate)
+	if r.Load.Rate > 0 {
+		fmt.Fprintf(&b, " (%.1f %% of %.0f/s)", 100*r.Ratio(), r.Load.Rate)
+	}
+	for _, k := range Kinds() {
+		if n := r.Failures[k]; n > 0 {
+			fmt.Fprintf(&b, "\n  %-13s %d (%d on reused connections)", k, n, r.ReusedFailures[k])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.GeneratorFaults)) {
+		fmt.Fprintf(&b, "\n  generator: %s %d", name, r.GeneratorFaults[name])
+	}
+	if n := len(r.Generations); n > 0 {
+		gens := slices.Sorted(maps.Keys(r.Generations))
+		fmt.Fprintf(&b, "\n  generations: %d, from %d to %d", n, gens[0], gens[n-1])
+	}
+	writeLatency(&b, "latency", r.All)
+	if len(r.Windows) > 0 {
+		writeLatency(&b, "inside windows", r.Inside)
+		writeLatency(&b, "outside windows", r.Outside)
+	}
+	writeLatency(&b, "begun late by", r.Lag)
+	for _, f := range r.Samples {
+		b.WriteString("\n  " + f.String())
+	}
+	return b.String()
+}
+
+func writeLatency(b *strings.Builder, name string, h *hdrhistogram.Histogram) {
+	if h == nil || h.TotalCount() == 0 {
+		return
+	}
+	q := func(p float64) time.Duration { return time.Duration(h.ValueAtQuantile(p)) * time.Microsecond }
+	fmt.Fprintf(b, "\n  %s: p50 %v, p99 %v, p99.9 %v, max %v", name, q(50), q(99), q(99.9), time.Duration(h.Max())*time.Microsecond)
+}

@@ -1,0 +1,85 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+)
+
+// Window is a marked stretch of a run: one reload, from the signal until clients see the new generation. Requests belong to
+// it when they were in flight at any time between its begin and its end. Windows may overlap.
+type Window struct {
+	run         *Run
+	name        string
+	begin, end  time.Time // end is zero while it is open
+	requests    int       // in flight at the begin, or begun inside
+	inFlight    int       // of them, in flight at the begin
+	ok          int
+	failures    map[Kind]int
+	generations map[int]int
+	max         time.Duration
+}
+
+// Mark opens a window. Without End it ends with the run.
+func (r *Run) Mark(name string) *Window {
+	b := r.book
+	w := &Window{run: r, name: name, failures: map[Kind]int{}, generations: map[int]int{}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.begin = time.Now()
+	w.inFlight, w.requests = b.inFlight, b.inFlight
+	b.windows = append(b.windows, w)
+	// No request lasts longer than the timeout, so older windows can no longer be touched by one.
+	oldest := w.begin.Add(-2*r.load.Timeout - time.Second)
+	kept := b.recent[:0:0]
+	for _, other := range b.recent {
+		if other.end.IsZero() || other.end.After(oldest) {
+			kept = append(kept, other)
+		}
+	}
+	b.recent = append(kept, w)
+	return w
+}
+
+// End closes the window. A second call does nothing.
+func (w *Window) End() {
+	w.run.book.mu.Lock()
+	defer w.run.book.mu.Unlock()
+	if w.end.IsZero() {
+		w.end = time.Now()
+	}
+}
+
+// Wait waits until the window holds at least n requests. It returns the context's error, or an error when the run is over.
+func (w *Window) Wait(ctx context.Context, n int) error {
+	if err := w.run.book.wait(ctx, w.run.done, func() bool { return w.requests >= n }); err != nil {
+		return fmt.Errorf("window %s: wait for %d requests: %w", w.name, n, err)
+	}
+	return nil
+}
+
+// overlaps says whether the request was in flight while the window was open; called with the lock held.
+func (w *Window) overlaps(o outcome) bool { return w.end.IsZero() || !o.start.After(w.end) }
+
+// add counts a request that overlaps; called with the lock held.
+func (w *Window) add(o outcome) {
+	if o.fail != nil {
+		w.failures[o.fail.kind]++
+		return
+	}
+	w.ok++
+	w.max = max(w.max, o.end.Sub(o.due))
+	// Only what began inside tells who takes new work; an older request may be answered by an older generation.
+	if o.generation > 0 && !o.start.Before(w.begin) {
+		w.generations[o.generation]++
+	}
+}
+
+// report is the window as it stands; called with the lock held.
+func (w *Window) report() WindowReport {
+	return WindowReport{
+		Name: w.name, Begin: w.begin, End: w.end, Requests: w.requests, InFlight: w.inFlight, OK: w.ok,
+		Failures: maps.Clone(w.failures), Generations: maps.Clone(w.generations), Max: w.max,
+	}
+}
