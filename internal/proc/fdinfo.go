@@ -39,9 +39,9 @@ func parseEpoll(fdinfo []byte) []epollEntry {
 func parseEpollEntry(line []byte) (e epollEntry, ok bool) {
 	var key []byte
 	for field := range bytes.FieldsSeq(line) {
-		value := field
-		if i := bytes.IndexByte(field, ':'); i >= 0 {
-			key, value = field[:i], field[i+1:]
+		value := field // alone, if its key was the field before
+		if before, after, ok := bytes.Cut(field, []byte(":")); ok {
+			key, value = before, after
 		}
 		if len(value) == 0 {
 			continue

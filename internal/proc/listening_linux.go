@@ -29,8 +29,16 @@ func Listening(pids []int) ([]Listener, error) {
 	var found []Listener
 	var errs []error
 	for _, pid := range pids {
-		p := looked{pid: pid, inodes: inodes, view: newView()}
-		if err := p.readLinks(); err != nil {
+		p := looked{inodes: inodes, view: newView()}
+		s, err := readStat(pid)
+		if err == nil && s.dead() {
+			continue
+		}
+		if err == nil {
+			p.files = filesOf(s)
+			err = p.readLinks()
+		}
+		if err != nil {
 			if _, alive := blindUnlessGone(pid, err); alive {
 				errs = append(errs, fmt.Errorf("sockets of process %d: %w", pid, err))
 			}

@@ -13,7 +13,7 @@ import (
 
 // looked is one process while it is looked at.
 type looked struct {
-	pid    int
+	files  string   // as filesOf returns it
 	inodes []uint64 // sorted
 	sockfs uint64
 	view   *view
@@ -42,7 +42,10 @@ func (p *looked) look(t threads, deep bool) error {
 	}
 	idle := p.view.idle()
 	waits := len(p.view.polled) > 0 || len(p.view.accepting) > 0
-	p.view.blind = unseen && idle || p.uring && !waits
+	// What waits in a ring shows nowhere. A process that holds none of the sockets and has an epoll set is not
+	// suspected: libuv has a ring beside its epoll set for other work.
+	ring := p.uring && !waits && (len(p.sockets) > 0 || len(p.epolls) == 0)
+	p.view.blind = unseen && idle || ring
 	p.view.busy = idle && t.running()
 	return nil
 }
@@ -54,7 +57,7 @@ func (p *looked) asked(inode uint64) bool {
 }
 
 func (p *looked) readLinks() error {
-	dir, err := os.Open(pidPath(p.pid, "fd"))
+	dir, err := os.Open(p.files + "fd")
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,7 @@ func (p *looked) readLinksAt(dirfd int, names []string) error {
 // readEpolls looks for the sockets in the epoll sets. It reports whether there was one that it may not read.
 func (p *looked) readEpolls() (unseen bool) {
 	for _, fd := range p.epolls {
-		info, err := os.ReadFile(pidPath(p.pid, "fdinfo/"+strconv.Itoa(fd)))
+		info, err := os.ReadFile(p.files + "fdinfo/" + strconv.Itoa(fd))
 		if err != nil {
 			unseen = unseen || !gone(err)
 			continue
@@ -163,7 +166,7 @@ func (p *looked) readWaits(t threads) (unseen bool) {
 		}
 		if mem == nil {
 			var err error
-			if mem, err = os.Open(pidPath(p.pid, "mem")); err != nil {
+			if mem, err = os.Open(p.files + "mem"); err != nil {
 				return !gone(err)
 			}
 		}

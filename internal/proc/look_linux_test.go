@@ -75,6 +75,31 @@ func TestLookHolding(t *testing.T) {
 	}
 }
 
+// A process whose main thread has ended is in state Z, and alive.
+func TestLookHeadless(t *testing.T) {
+	fdleak.Snapshot(t)
+	fd, inode, _ := listen(t, 0)
+	const token = "5e1f-headless"
+	k, _ := startChild(t, "headless", kidOptions{files: []int{fd}, env: []string{TokenVariable + "=" + token}})
+	var l Looker
+	k.until(t, "accepting in state Z", func() bool {
+		s, err := readStat(k.pid)
+		return err == nil && s.state == 'Z' && look(t, &l, k.pid, inode).Accepting[inode] == 1
+	})
+	if list, err := Members(0, token); err != nil || len(list) != 1 || list[0].PID != k.pid {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := Listening([]int{k.pid}); err != nil || len(list) != 1 || list[0].Inode != inode {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if left, err := KillMembers(0, token, unix.SIGKILL); left != 1 || err != nil {
+		t.Error(left, err)
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, 20_000); n != 1 || err != nil {
+		t.Fatalf("it lives: %d, %v", n, err)
+	}
+}
+
 func TestLookBusy(t *testing.T) {
 	fdleak.Snapshot(t)
 	fd, inode, _ := listen(t, 0)

@@ -110,7 +110,7 @@ func (l *Looker) process(pid int, inodes []uint64) (m memory, ok bool) {
 		return old, true
 	}
 	v := newView()
-	p := looked{pid: pid, inodes: inodes, sockfs: l.sockfs, view: v}
+	p := looked{files: filesOf(s), inodes: inodes, sockfs: l.sockfs, view: v}
 	if err := p.look(threads, l.Deep); err != nil {
 		return blindUnlessGone(pid, err)
 	}

@@ -33,6 +33,7 @@ var childPrograms = map[string]func() error{
 	"spin":         childSpin,
 	"uring":        childUring,
 	"listen":       childListen,
+	"headless":     childHeadless,
 	"look-helper":  LookHelper,
 	"unprivileged": childUnprivileged,
 }
@@ -115,6 +116,20 @@ func childSpin() error {
 	for {
 		runtime.Gosched()
 	}
+}
+
+func init() {
+	// Only now is the main goroutine surely on the main thread.
+	if os.Getenv(childVariable) == "headless" {
+		runtime.LockOSThread()
+	}
+}
+
+// childHeadless accepts on another thread and ends its main one.
+func childHeadless() error {
+	go blockIn(func() error { _, _, err := unix.Accept(3); return err })()
+	unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	return nil
 }
 
 func childUring() error {

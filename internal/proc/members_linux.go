@@ -31,7 +31,7 @@ func Members(leader int, token string) ([]Process, error) {
 	for pid, s := range all {
 		byParent[s.ppid] = append(byParent[s.ppid], pid)
 		mine := leader > 0 && (pid == leader || s.session == leader)
-		if pid != self && (mine || token != "" && carries(pid, entry)) {
+		if pid != self && (mine || token != "" && carries(s, entry)) {
 			in[pid] = true
 			queue = append(queue, pid)
 		}
@@ -113,8 +113,8 @@ func snapshot() (map[int]stat, error) {
 	return all, nil
 }
 
-func carries(pid int, entry []byte) bool {
-	environ, err := os.ReadFile(pidPath(pid, "environ"))
+func carries(s stat, entry []byte) bool {
+	environ, err := os.ReadFile(filesOf(s) + "environ")
 	return err == nil && hasVariable(environ, entry)
 }
 

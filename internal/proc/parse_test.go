@@ -19,7 +19,7 @@ func TestParseStat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := stat{pid: 42, ppid: 7, pgid: 8, session: 9, state: 'S', ticks: 50, start: start, rss: 55}
+		want := stat{pid: 42, ppid: 7, pgid: 8, session: 9, state: 'S', threads: 3, ticks: 50, start: start, rss: 55}
 		if got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}

@@ -58,6 +58,9 @@ func (r *Reaper) Reaped() uint64 { return 0 }
 // Members is not supported here.
 func Members(int, string) ([]Process, error) { return nil, errOther }
 
+// Descendants is not supported on this system.
+func Descendants(int) ([]Process, error) { return nil, errOther }
+
 // KillMembers is not supported here.
 func KillMembers(int, string, unix.Signal) (int, error) { return 0, errOther }
 

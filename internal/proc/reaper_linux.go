@@ -67,7 +67,7 @@ func (r *Reaper) Run(ctx context.Context) {
 }
 
 // Start calls start, which starts a child and returns its pid, and writes the pid down. exited is called once when
-// the child has ended, from Run's goroutine, with no lock held: it may call Release. start runs under the Reaper's
+// the child has ended, from Run's goroutine, with no lock held: it may call Release; nil is allowed. start runs under the Reaper's
 // lock and must not call it. An error of start is returned as it is, and exited is then never called.
 //
 // start may also return the pid of a child that is already running, to make it known after an execve.
@@ -137,7 +137,9 @@ func (r *Reaper) pass() {
 	r.reapStrangers()
 	r.mu.Unlock()
 	for _, p := range reports {
-		p.exited(p.exit)
+		if p.exited != nil {
+			p.exited(p.exit)
+		}
 	}
 }
 

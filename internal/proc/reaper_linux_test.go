@@ -201,7 +201,7 @@ func TestReaperAdoptsZombie(t *testing.T) {
 func TestReaperStartFails(t *testing.T) {
 	r := running(t)
 	want := errors.New("no")
-	if _, err := r.Start(func() (int, error) { return 0, want }, func(Exit) { t.Error("exited was called") }); err != want {
+	if _, err := r.Start(func() (int, error) { return 0, want }, func(Exit) { t.Error("exited was called") }); !errors.Is(err, want) {
 		t.Error(err)
 	}
 	_, err := r.Start(func() (int, error) {

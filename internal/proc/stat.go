@@ -15,13 +15,20 @@ const ticksPerSecond = 100
 type stat struct {
 	pid, ppid, pgid, session int
 	state                    byte
+	threads                  int
 	ticks                    uint64 // utime + stime
 	start                    uint64 // in ticks since boot
 	rss                      uint64 // in pages
 }
 
+// headless reports whether the main thread has ended and others live on (pthread_exit(3) in main): the process looks
+// like a zombie, but is none.
+func (s stat) headless() bool { return s.state == 'Z' && s.threads > 1 }
+
 // dead reports whether the process has ended and only its number is left.
-func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
+func (s stat) dead() bool {
+	return s.state == 'Z' && !s.headless() || s.state == 'X' || s.state == 'x'
+}
 
 func (s stat) cpu() time.Duration {
 	return time.Duration(s.ticks) * (time.Second / ticksPerSecond)
@@ -44,7 +51,7 @@ func parseStat(line []byte) (stat, error) {
 		return stat{}, fmt.Errorf("stat line of %d is too short: %d fields", pid, len(rest)+2)
 	}
 	s := stat{pid: pid, state: rest[0][0]}
-	for field, to := range map[int]*int{4: &s.ppid, 5: &s.pgid, 6: &s.session} {
+	for field, to := range map[int]*int{4: &s.ppid, 5: &s.pgid, 6: &s.session, 20: &s.threads} {
 		if *to, err = strconv.Atoi(string(rest[field-3])); err != nil {
 			return stat{}, fmt.Errorf("stat line of %d: field %d: %w", pid, field, err)
 		}

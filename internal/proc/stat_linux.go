@@ -19,6 +19,25 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
+// filesOf returns the directory under /proc where the descriptors, memory and environment of the process are. Those
+// of a main thread that has ended are empty; any other thread shows what they all share.
+func filesOf(s stat) string {
+	dir := pidPath(s.pid, "")
+	if !s.headless() {
+		return dir
+	}
+	threads, err := os.ReadDir(dir + "task")
+	if err != nil {
+		return dir
+	}
+	for _, t := range threads {
+		if t.Name() != strconv.Itoa(s.pid) {
+			return dir + "task/" + t.Name() + "/"
+		}
+	}
+	return dir
+}
+
 func readStat(pid int) (stat, error) {
 	b, err := os.ReadFile(pidPath(pid, "stat"))
 	if err != nil {

@@ -90,7 +90,7 @@ func deadChildren() []int {
 	self := os.Getpid()
 	var dead []int
 	for _, pid := range children {
-		if s, err := readStat(pid); err == nil && s.ppid == self && s.state == 'Z' {
+		if s, err := readStat(pid); err == nil && s.ppid == self && s.dead() {
 			dead = append(dead, pid)
 		}
 	}

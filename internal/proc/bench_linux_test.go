@@ -1,0 +1,55 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkLook looks at this process, which runs and so is never remembered, with many descriptors that are all in
+// an epoll set, as those of a server with as many connections. Links alone is what a look without Deep costs.
+func BenchmarkLook(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		for _, deep := range []bool{false, true} {
+			b.Run(fmt.Sprintf("descriptors=%d/deep=%v", n, deep), func(b *testing.B) {
+				ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer unix.Close(ep)
+				for range n / 2 {
+					pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+					if err != nil {
+						b.Fatal(err)
+					}
+					for _, fd := range pair {
+						defer unix.Close(fd)
+						ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+						if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				l := Looker{Deep: deep}
+				for b.Loop() {
+					if _, err := l.Look([]int{os.Getpid()}, []uint64{1}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkMembers makes the pass over all processes of the machine.
+func BenchmarkMembers(b *testing.B) {
+	b.ReportMetric(float64(len(slices.Compact(pids()))), "processes")
+	for b.Loop() {
+		if _, err := Members(os.Getpid(), "5e1f-nobody"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
