@@ -17,7 +17,7 @@ STEP     := .ci/step
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -mod=% -buildvcs=% -trimpath,$(GOFLAGS)) -mod=readonly -buildvcs=false -trimpath
 
-.PHONY: build demo test setup fmt vet darwin lint unit real load mutants fuzz soak bench cross fresh-machine clean help
+.PHONY: build demo test setup fmt fix vet darwin lint unit real load mutants fuzz soak bench cross fresh-machine clean help
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,8 +42,11 @@ test: ## all checks and tests, with the short load test
 setup: ## installs what the tests need and the machine lacks
 	@.ci/setup
 
-fmt: ## formats the tree
-	gofmt -s -w $$(git ls-files '*.go')
+fmt: $(LINT) ## formats the tree
+	$(LINT) fmt ./...
+
+fix: $(LINT) ## formats, and lets the linters write what they can
+	$(LINT) run --fix ./...
 
 vet: ## go vet, and formatting
 	@out=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r gofmt -s -l); \
@@ -54,7 +57,7 @@ darwin: ## vets all packages as they compile elsewhere
 	GOOS=darwin $(GO) vet ./...
 
 $(LINT): .ci/tools/go.mod .ci/tools/go.sum
-	$(GO) build -C .ci/tools -o ../../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(GO) build -C .ci/tools -ldflags '-s -w' -o ../../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 lint: $(LINT) ## golangci-lint, built from source
 	$(LINT) run ./...
