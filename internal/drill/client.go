@@ -42,7 +42,7 @@ func (k *client) fill() error {
 		k.r, k.w = 0, 0
 	} else if k.w == len(k.buf) {
 		if k.r == 0 {
-			return errMalformed("header fields longer than the buffer")
+			return malformedError("header fields longer than the buffer")
 		}
 		k.w = copy(k.buf[:], k.buf[k.r:k.w])
 		k.r = 0
@@ -61,7 +61,7 @@ func (k *client) fill() error {
 func (k *client) exchange(request []byte, deadline time.Time, scratch []byte) (a response, f *failure) {
 	k.begun = k.r != k.w
 	if k.begun {
-		return a, &failure{kind: KindWrongBody, err: errMalformed("bytes after the end of the answer before")}
+		return a, &failure{kind: KindWrongBody, err: malformedError("bytes after the end of the answer before")}
 	}
 	if err := k.c.SetDeadline(deadline); err != nil {
 		return a, streamFailure(err, false)
@@ -72,7 +72,7 @@ func (k *client) exchange(request []byte, deadline time.Time, scratch []byte) (a
 	if err == nil {
 		return a, nil
 	}
-	var malformed errMalformed
+	var malformed malformedError
 	switch {
 	case errors.As(err, &malformed) && a.status == 0:
 		return a, &failure{kind: KindBadStatus, err: err}
@@ -88,14 +88,14 @@ func (k *client) exchange(request []byte, deadline time.Time, scratch []byte) (a
 // reset instead, and an error when there were more bytes.
 func (k *client) lingerEOF() (reset bool, err error) {
 	if k.r != k.w {
-		return false, errMalformed("bytes after the end of the answer")
+		return false, malformedError("bytes after the end of the answer")
 	}
 	if err := k.c.SetReadDeadline(time.Now().Add(lingerTime)); err != nil {
 		return false, nil
 	}
 	n, err := k.c.Read(k.buf[:])
 	if n > 0 {
-		return false, errMalformed("bytes after the end of the answer")
+		return false, malformedError("bytes after the end of the answer")
 	}
 	if f := streamFailure(err, false); f.kind == KindReset {
 		return true, nil

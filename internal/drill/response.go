@@ -11,10 +11,10 @@ import (
 // maxBody bounds the body of an answer, in bytes: it is kept whole until it is verified.
 const maxBody = 4 << 20
 
-// errMalformed is an answer that is not HTTP/1.1 as the contract has it.
-type errMalformed string
+// malformedError is an answer that is not HTTP/1.1 as the contract has it.
+type malformedError string
 
-func (e errMalformed) Error() string { return "malformed answer: " + string(e) }
+func (e malformedError) Error() string { return "malformed answer: " + string(e) }
 
 // response is an answer as it was read.
 type response struct {
@@ -29,7 +29,7 @@ type response struct {
 }
 
 // readResponse reads one final answer; the body is appended to scratch. An error is what the connection said (io.EOF and
-// so on) or an errMalformed; status is 0 as long as no status line was read.
+// so on) or an malformedError; status is 0 as long as no status line was read.
 func (k *client) readResponse(scratch []byte) (response, error) {
 	for {
 		a, err := k.readHead()
@@ -64,7 +64,7 @@ func (k *client) readHead() (response, error) {
 	code, _, _ := bytes.Cut(rest, []byte(" "))
 	status, err := strconv.Atoi(string(code))
 	if err != nil || len(code) != 3 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
-		return a, errMalformed(fmt.Sprintf("status line %.60q", line))
+		return a, malformedError(fmt.Sprintf("status line %.60q", line))
 	}
 	a.status = status
 	a.keep = string(version) == "HTTP/1.1"
@@ -72,7 +72,7 @@ func (k *client) readHead() (response, error) {
 		line, fields, _ = bytes.Cut(fields, []byte("\r\n"))
 		name, value, ok := bytes.Cut(line, []byte(":"))
 		if !ok {
-			return a, errMalformed(fmt.Sprintf("header field %.60q", line))
+			return a, malformedError(fmt.Sprintf("header field %.60q", line))
 		}
 		if err := a.field(name, bytes.TrimSpace(value)); err != nil {
 			return a, err
@@ -88,12 +88,12 @@ func (a *response) field(name, value []byte) error {
 	case is("Content-Length"):
 		n, err := strconv.ParseUint(string(value), 10, 31)
 		if err != nil {
-			return errMalformed(fmt.Sprintf("Content-Length %.60q", value))
+			return malformedError(fmt.Sprintf("Content-Length %.60q", value))
 		}
 		a.length = int64(n)
 	case is("Transfer-Encoding"):
 		if !bytes.EqualFold(value, []byte("chunked")) {
-			return errMalformed(fmt.Sprintf("Transfer-Encoding %.60q", value))
+			return malformedError(fmt.Sprintf("Transfer-Encoding %.60q", value))
 		}
 		a.chunked = true
 	case is("Connection"):
@@ -138,7 +138,7 @@ func (k *client) readBody(a response) (response, error) {
 // take appends exactly n bytes to body.
 func (k *client) take(body []byte, n int) ([]byte, error) {
 	if len(body)+n > maxBody {
-		return body, errMalformed("body longer than " + strconv.Itoa(maxBody) + " bytes")
+		return body, malformedError("body longer than " + strconv.Itoa(maxBody) + " bytes")
 	}
 	for n > 0 {
 		if k.r == k.w {
@@ -164,7 +164,7 @@ func (k *client) readChunks(body []byte) ([]byte, error) {
 		size, _, _ := bytes.Cut(line, []byte(";"))
 		n, err := strconv.ParseUint(string(bytes.TrimSpace(size)), 16, 31)
 		if err != nil {
-			return body, errMalformed(fmt.Sprintf("chunk size %.40q", line))
+			return body, malformedError(fmt.Sprintf("chunk size %.40q", line))
 		}
 		if n == 0 {
 			break
@@ -176,7 +176,7 @@ func (k *client) readChunks(body []byte) ([]byte, error) {
 			return body, err
 		}
 		if len(line) != 0 {
-			return body, errMalformed("chunk longer than its size")
+			return body, malformedError("chunk longer than its size")
 		}
 	}
 	for {
