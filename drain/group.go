@@ -1,0 +1,196 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// A Group is work in flight: connections, requests, jobs. It covers what
+// http.Server does not: raw TCP, hijacked connections, workers.
+//
+// The zero value is ready. A Group must not be copied after first use. All
+// methods may be called from several goroutines at once. Once Shutdown or Close
+// has been called a Group admits nothing more, for good.
+type Group struct {
+	draining atomic.Bool // the same as begun being closed, cheap to read per request
+
+	mu        sync.Mutex
+	begun     chan struct{} // closed when the drain begins
+	empty     chan struct{} // closed when the drain has begun and nothing is left
+	emptied   bool
+	members   map[*member]struct{}
+	listeners map[*listener]struct{}
+	accepting int // Accept calls under way; each may still bring a connection
+}
+
+// A member is one piece of work in a Group.
+type member struct {
+	group *Group
+	conn  net.Conn     // what Close closes; nil for work admitted by Start
+	state atomic.Int32 // http.ConnState, kept for Server; StateNew is 0
+}
+
+// Start admits one piece of work. The caller must call done when it has ended;
+// calling done again does nothing. While draining the error is ErrDraining and
+// done is nil.
+func (g *Group) Start() (done func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.draining.Load() {
+		return nil, ErrDraining
+	}
+	return g.joinLocked(nil).leave, nil
+}
+
+// Draining returns a channel that is closed when Shutdown or Close begins. Use
+// it to tell clients to go away: WebSocket close 1001 or 1012, a last event, an
+// end of the protocol's own kind.
+func (g *Group) Draining() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.initLocked()
+	return g.begun
+}
+
+// Len returns how much work is in flight.
+func (g *Group) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.members)
+}
+
+// Shutdown closes the group's listeners, admits nothing more and waits until no
+// work is left. It returns nil then.
+//
+// When ctx ends first it returns an *IncompleteError and leaves the work
+// running: Close cuts connections. Shutdown waits for an event and never polls.
+// It may be called several times, also after Close. An error of closing a
+// listener is returned only when no work was left.
+func (g *Group) Shutdown(ctx context.Context) error {
+	lerr := g.begin()
+	g.mu.Lock()
+	empty := g.empty
+	g.mu.Unlock()
+	select {
+	case <-empty:
+		return lerr
+	default: // a context that has ended does not win over a drain that has
+	}
+	select {
+	case <-empty:
+		return lerr
+	case <-ctx.Done():
+		return &IncompleteError{Active: g.Len(), Err: context.Cause(ctx)}
+	}
+}
+
+// Close closes the group's listeners and tracked connections at once. Work
+// admitted by Start cannot be cut from here; it is told by Draining. Safe to
+// call twice.
+func (g *Group) Close() error {
+	errs := []error{g.begin()}
+	g.mu.Lock()
+	var conns []net.Conn
+	for m := range g.members {
+		if m.conn != nil {
+			conns = append(conns, m.conn)
+		}
+	}
+	g.mu.Unlock()
+	for _, c := range conns {
+		// One that its own goroutine closed meanwhile is not a failure.
+		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// begin starts the drain, once, and closes the listeners outside the lock:
+// closing one waits for nothing of ours, but a foreign listener's Close may.
+func (g *Group) begin() error {
+	g.mu.Lock()
+	g.initLocked()
+	if !g.draining.Swap(true) {
+		close(g.begun)
+	}
+	var ls []*listener
+	for l := range g.listeners {
+		ls = append(ls, l)
+	}
+	g.signalLocked()
+	g.mu.Unlock()
+	var errs []error
+	for _, l := range ls {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Group) initLocked() {
+	if g.begun == nil {
+		g.begun = make(chan struct{})
+		g.empty = make(chan struct{})
+		g.members = make(map[*member]struct{})
+		g.listeners = make(map[*listener]struct{})
+	}
+}
+
+// joinLocked adds a member; c may be nil.
+func (g *Group) joinLocked(c net.Conn) *member {
+	g.initLocked()
+	m := &member{group: g, conn: c}
+	g.members[m] = struct{}{}
+	return m
+}
+
+// leave ends a member. A second call finds it gone and does nothing.
+func (m *member) leave() {
+	g := m.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.members, m)
+	g.signalLocked()
+}
+
+// signalLocked closes empty when the drain has nothing to wait for. It happens
+// once: after the drain has begun only an Accept that was under way can add a
+// member, and those are counted as well.
+func (g *Group) signalLocked() {
+	if g.draining.Load() && !g.emptied && len(g.members) == 0 && g.accepting == 0 {
+		g.emptied = true
+		close(g.empty)
+	}
+}
+
+// accept takes one connection from inner and makes it a member.
+//
+// A connection that the kernel hands out just as the listener is being closed
+// is ours and nobody else's: it joins although the drain has begun, and the
+// count of Accepts under way keeps the drain from ending before it has.
+func (g *Group) accept(inner net.Listener) (net.Conn, *member, error) {
+	g.mu.Lock()
+	if g.draining.Load() {
+		g.mu.Unlock()
+		a := inner.Addr()
+		return nil, nil, &net.OpError{Op: "accept", Net: a.Network(), Addr: a, Err: net.ErrClosed}
+	}
+	g.accepting++
+	g.mu.Unlock()
+
+	c, err := inner.Accept()
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.accepting--
+	if err != nil {
+		g.signalLocked()
+		return nil, nil, err
+	}
+	return c, g.joinLocked(c), nil
+}

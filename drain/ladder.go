@@ -1,0 +1,181 @@
+package drain
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// AnswerTimeout is how long a generation that speaks the child protocol has to
+// answer the drain message before it gets the drain signal as well.
+const AnswerTimeout = time.Second
+
+// An Action is what a step of a ladder does.
+type Action string
+
+// The actions, in the order in which a ladder takes them.
+const (
+	// Message sends the drain message of the child protocol.
+	Message Action = "message"
+
+	// Signal sends Step.Signal to the main process.
+	Signal Action = "signal"
+
+	// Kill sends SIGKILL to the process group and everything it started.
+	Kill Action = "kill"
+)
+
+// A Step is one rung. It can be stored as JSON.
+type Step struct {
+	// After is when, counted from the begin of the drain. 0 is at once.
+	After time.Duration `json:"after"`
+
+	// Action is what.
+	Action Action `json:"action"`
+
+	// Signal is which signal; SIGKILL for Kill, 0 for Message.
+	Signal syscall.Signal `json:"signal,omitempty"`
+
+	// UnlessAnswered means that the step is left out when the generation has
+	// answered the drain message by then.
+	UnlessAnswered bool `json:"unless_answered,omitempty"`
+}
+
+// A Ladder is the way down of one generation: steps in order of time, the last
+// one Kill. It is data; who walks it sends the signals.
+type Ladder []Step
+
+// Reload is the ladder of an old generation after a commit: the drain signal at
+// once, SIGTERM at parentShutdown - killGrace unless that was the drain signal,
+// SIGKILL at parentShutdown, whatever it does. Times that Budget refuses give a
+// ladder all the same, with no step before 0 or after parentShutdown.
+//
+// If drainSignal is SIGKILL, killing is the drain and the only step.
+func Reload(drainSignal syscall.Signal, parentShutdown, killGrace time.Duration) Ladder {
+	return ladder(drainSignal, parentShutdown, killGrace)
+}
+
+// Stop is the ladder of the serving generation when its service stops. deadline
+// is what is left of the stop's deadline when the drain begins: a lame duck
+// phase and a hold have been taken off it. The steps are those of Reload.
+func Stop(deadline, killGrace time.Duration, drainSignal syscall.Signal) Ladder {
+	return ladder(drainSignal, deadline, killGrace)
+}
+
+func ladder(drain syscall.Signal, limit, grace time.Duration) Ladder {
+	limit = max(limit, 0)
+	kill := Step{After: limit, Action: Kill, Signal: syscall.SIGKILL}
+	if drain == syscall.SIGKILL {
+		kill.After = 0
+		return Ladder{kill}
+	}
+	l := Ladder{{Action: Signal, Signal: drain}}
+	if drain != syscall.SIGTERM {
+		at := min(max(limit-grace, 0), limit)
+		l = append(l, Step{After: at, Action: Signal, Signal: syscall.SIGTERM})
+	}
+	return append(l, kill)
+}
+
+// Native returns the ladder for a generation that said hello: the drain message
+// at once, and the drain signal only if no answer came within AnswerTimeout.
+// Sending both at once would end a program that has no handler for the signal,
+// with everything it has in flight. l itself is not changed.
+//
+// One that answered gets no SIGTERM if that is the drain signal: the message
+// has told it the deadline, and the signal would cut it short by the grace.
+func (l Ladder) Native() Ladder {
+	native := Ladder{{Action: Message}}
+	for i, s := range l {
+		if i == 0 && s.Action == Signal {
+			s.UnlessAnswered = true
+			s.After = AnswerTimeout
+			if len(l) > 1 {
+				s.After = min(s.After, l[1].After)
+			}
+		}
+		native = append(native, s)
+	}
+	return native
+}
+
+// Deadline returns when the last step is due, counted from the begin of the
+// drain; 0 for an empty ladder.
+func (l Ladder) Deadline() time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[len(l)-1].After
+}
+
+// Due returns the steps that are due at elapsed among those from number taken
+// on, and how many are taken with them. Steps that an answer makes needless are
+// counted and not returned. It holds no state, so a supervisor that was away
+// catches up by asking once.
+func (l Ladder) Due(elapsed time.Duration, taken int, answered bool) (due []Step, now int) {
+	now = max(taken, 0)
+	for now < len(l) && l[now].After <= elapsed {
+		if !l[now].UnlessAnswered || !answered {
+			due = append(due, l[now])
+		}
+		now++
+	}
+	return due, now
+}
+
+// Next returns when the first step from number taken on is due, counted from
+// the begin of the drain. ok is false when all have been taken.
+func (l Ladder) Next(taken int) (at time.Duration, ok bool) {
+	taken = max(taken, 0)
+	if taken >= len(l) {
+		return 0, false
+	}
+	return l[taken].After, true
+}
+
+// A Budget is the times of one retirement, to be checked before they are used.
+type Budget struct {
+	// Key names Limit in errors: "parent_shutdown" or "deadline".
+	Key string
+
+	// Limit contains everything: SIGKILL comes when it is used up.
+	Limit time.Duration
+
+	// LameDuck is the longest the lame duck phase may take. 0 for a reload.
+	LameDuck time.Duration
+
+	// KillGrace is what SIGTERM comes before SIGKILL.
+	KillGrace time.Duration
+}
+
+// A BudgetError is times that cannot work.
+type BudgetError struct {
+	Budget
+	// Reason says which rule is broken and what would mend it.
+	Reason string
+}
+
+// Error names the key, the times and the remedy.
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("drain: %s = %v: %s", e.Key, e.Limit, e.Reason)
+}
+
+// Check returns a *BudgetError when the limit leaves no time for a drain:
+// it must be longer than the lame duck phase and the kill grace together, and
+// no time may be negative. A kill grace of 0 is allowed: SIGTERM is then sent
+// just before SIGKILL.
+func (b Budget) Check() error {
+	switch {
+	case b.Limit <= 0:
+		return &BudgetError{b, "must be longer than 0s"}
+	case b.KillGrace < 0:
+		return &BudgetError{b, fmt.Sprintf("kill_grace = %v must not be negative", b.KillGrace)}
+	case b.LameDuck < 0:
+		return &BudgetError{b, fmt.Sprintf("lame_duck.max = %v must not be negative", b.LameDuck)}
+	case b.KillGrace >= b.Limit:
+		return &BudgetError{b, fmt.Sprintf("kill_grace = %v leaves no time to drain: it must be shorter", b.KillGrace)}
+	case b.LameDuck >= b.Limit-b.KillGrace:
+		return &BudgetError{b, fmt.Sprintf("lame_duck.max = %v and kill_grace = %v leave no time to drain: together they must be shorter", b.LameDuck, b.KillGrace)}
+	}
+	return nil
+}

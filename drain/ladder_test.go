@@ -1,0 +1,138 @@
+package drain_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/handoverd/handover/drain"
+)
+
+func TestReloadLadder(t *testing.T) {
+	kill := func(at time.Duration) drain.Step {
+		return drain.Step{After: at, Action: drain.Kill, Signal: syscall.SIGKILL}
+	}
+	sig := func(at time.Duration, s syscall.Signal) drain.Step {
+		return drain.Step{After: at, Action: drain.Signal, Signal: s}
+	}
+	answerable := func(s drain.Step) drain.Step { s.UnlessAnswered = true; return s }
+	message := drain.Step{Action: drain.Message}
+	const m, s = time.Minute, time.Second
+	tests := []struct {
+		name string
+		got  drain.Ladder
+		want drain.Ladder
+	}{
+		{"SIGTERM drains: not sent twice", drain.Reload(syscall.SIGTERM, 15*m, 5*s),
+			drain.Ladder{sig(0, syscall.SIGTERM), kill(15 * m)}},
+		{"another signal drains", drain.Reload(syscall.SIGUSR1, 15*m, 5*s),
+			drain.Ladder{sig(0, syscall.SIGUSR1), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)}},
+		{"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(),
+			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), kill(15 * m)}},
+		{"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(),
+			drain.Ladder{message, answerable(sig(s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)}},
+		{"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(),
+			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), kill(s / 2)}},
+		{"stop with less left than the grace", drain.Stop(2*s, 5*s, syscall.SIGQUIT),
+			drain.Ladder{sig(0, syscall.SIGQUIT), sig(0, syscall.SIGTERM), kill(2 * s)}},
+		{"stop with nothing left", drain.Stop(-s, 5*s, syscall.SIGTERM),
+			drain.Ladder{sig(0, syscall.SIGTERM), kill(0)}},
+		{"SIGKILL drains", drain.Reload(syscall.SIGKILL, m, s), drain.Ladder{kill(0)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+				t.Errorf("ladder (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever the times: ordered, the kill last and at the limit, and walking it at
+// any moments takes each step once.
+func TestLadderAlwaysEndsInKill(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sig := rapid.SampledFrom([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}).Draw(t, "signal")
+		limit := time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "limit"))
+		grace := time.Duration(rapid.Int64Range(-1e9, 1e12).Draw(t, "grace"))
+		answered := rapid.Bool().Draw(t, "answered")
+		l := drain.Reload(sig, limit, grace)
+		if rapid.Bool().Draw(t, "native") {
+			l = l.Native()
+		}
+		if last := l[len(l)-1]; last.Action != drain.Kill || last.After != max(limit, 0) || l.Deadline() != last.After {
+			t.Fatalf("last step %+v, deadline %v, limit %v", last, l.Deadline(), limit)
+		}
+		for i := range l {
+			if l[i].After < 0 || i > 0 && l[i].After < l[i-1].After {
+				t.Fatalf("not in order: %+v", l)
+			}
+		}
+		data, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back drain.Ladder
+		if err := json.Unmarshal(data, &back); err != nil || !cmp.Equal(l, back) {
+			t.Fatalf("JSON and back: %v, %+v", err, back)
+		}
+		var walked drain.Ladder
+		for taken := 0; ; {
+			at, ok := l.Next(taken)
+			if !ok {
+				break
+			}
+			at += time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "late"))
+			due, now := l.Due(at, taken, answered)
+			if now <= taken {
+				t.Fatalf("nothing due at %v after %d", at, taken)
+			}
+			walked, taken = append(walked, due...), now
+		}
+		var want drain.Ladder
+		for _, s := range l {
+			if !answered || !s.UnlessAnswered {
+				want = append(want, s)
+			}
+		}
+		if diff := cmp.Diff(want, walked); diff != "" {
+			t.Fatalf("walked (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestBudget(t *testing.T) {
+	const s = time.Second
+	tests := []struct {
+		budget drain.Budget
+		want   string // "" is fine
+	}{
+		{drain.Budget{Key: "parent_shutdown", Limit: 900 * s, KillGrace: 5 * s}, ""},
+		{drain.Budget{Key: "deadline", Limit: 25 * s, LameDuck: 10 * s, KillGrace: 5 * s}, ""},
+		{drain.Budget{Key: "parent_shutdown", Limit: s}, ""},
+		{drain.Budget{Key: "parent_shutdown", Limit: 5 * s, KillGrace: 5 * s}, "kill_grace = 5s leaves no time to drain"},
+		{drain.Budget{Key: "parent_shutdown", Limit: 0}, "must be longer than 0s"},
+		{drain.Budget{Key: "parent_shutdown", Limit: s, KillGrace: -1}, "kill_grace = -1ns must not be negative"},
+		{drain.Budget{Key: "deadline", Limit: s, LameDuck: -1}, "lame_duck.max = -1ns must not be negative"},
+		{drain.Budget{Key: "deadline", Limit: 25 * s, LameDuck: 20 * s, KillGrace: 5 * s}, "lame_duck.max = 20s and kill_grace = 5s leave no time to drain"},
+		{drain.Budget{Key: "deadline", Limit: 2, LameDuck: 1<<63 - 1, KillGrace: 1}, "leave no time"},
+	}
+	for _, tt := range tests {
+		err := tt.budget.Check()
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", tt.budget, err)
+			}
+			continue
+		}
+		if _, ok := errors.AsType[*drain.BudgetError](err); !ok || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.budget.Key) {
+			t.Errorf("%+v: got %v, want a *BudgetError with %q", tt.budget, err, tt.want)
+		}
+	}
+}
