@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -439,5 +440,25 @@ func TestUnsupervisedTakesOnce(t *testing.T) {
 	}
 	if c.Generation() != 0 || closed(c.Draining()) || closed(c.LameDuck()) {
 		t.Error("unsupervised, but it has a generation or drains")
+	}
+}
+
+// TestPIDFDID: the number may have been another process's; the pidfd's inode is
+// this one's alone (from Linux 6.9 on).
+func TestPIDFDID(t *testing.T) {
+	id, known := pidfdID(os.Getpid())
+	if !known {
+		t.Log("pidfds have no inodes of their own here: the variable must be ignored")
+	}
+	for _, c := range []struct {
+		id   uint64
+		mine bool
+	}{{id, true}, {id + 1, !known}} {
+		env, err := parseEnviron([]string{
+			fmt.Sprintf("LISTEN_PID=%d", os.Getpid()), "LISTEN_FDS=1", fmt.Sprintf("LISTEN_PIDFDID=%d", c.id),
+		}, os.Getpid())
+		if err != nil || env.activated != c.mine {
+			t.Errorf("%d: %+v, %v; want it to be taken: %v", c.id, env, err, c.mine)
+		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover"
+	"github.com/handoverd/handover/internal/fdleak"
 	"github.com/handoverd/handover/internal/sdnotify"
 	"github.com/handoverd/handover/internal/wire"
 )
@@ -43,7 +47,11 @@ func init() {
 		say("exec: %v", err)
 		os.Exit(9)
 	}
-	helper(what, os.Args[1:])
+	if what == "example" {
+		Example()
+	} else {
+		helper(what, os.Args[1:])
+	}
 	os.Exit(0)
 }
 
@@ -372,6 +380,7 @@ func listenEnv(names ...string) []string {
 }
 
 func TestSupervisedLife(t *testing.T) {
+	fdleak.Snapshot(t)
 	path := filepath.Join(t.TempDir(), "s")
 	tcp, tcpAddr := tcpSocket(t, "tcp4", "127.0.0.1:0")
 	six, sixAddr := tcpSocket(t, "tcp6", "[::1]:0")
@@ -479,6 +488,7 @@ func readable(t *testing.T, fd int) bool {
 // TestDeathBeforeAcceptTakesNothing kills a generation that has listeners and
 // sits in Accept: the client that waited is served by another holder.
 func TestDeathBeforeAcceptTakesNothing(t *testing.T) {
+	fdleak.Snapshot(t)
 	sock, addr := tcpSocket(t, "tcp4", "127.0.0.1:0")
 	p := start(t, true, []int{sock}, listenEnv("http"), "hang", "http,tcp,")
 	p.recv(t, wire.Hello)
@@ -498,6 +508,7 @@ func TestDeathBeforeAcceptTakesNothing(t *testing.T) {
 }
 
 func TestSupervisorDiesBeforeAck(t *testing.T) {
+	fdleak.Snapshot(t)
 	sock, _ := tcpSocket(t, "tcp4", "127.0.0.1:0")
 	p := start(t, true, []int{sock}, listenEnv("http"), "serve", "http,tcp,")
 	p.recv(t, wire.Hello)
@@ -514,9 +525,54 @@ func TestSupervisorDiesBeforeAck(t *testing.T) {
 	_ = p.exit(t)
 }
 
+// TestExample runs the documented program: a request that is in flight when the
+// drain begins, on a connection that was idle before, is answered.
+func TestExample(t *testing.T) {
+	fdleak.Snapshot(t)
+	sock, addr := tcpSocket(t, "tcp4", "127.0.0.1:0")
+	p := start(t, true, []int{sock}, listenEnv("http"), "example")
+	p.recv(t, wire.Hello)
+	p.recv(t, wire.Ready)
+	p.send(t, wire.Message{Verb: wire.Accept})
+	p.send(t, wire.Message{Verb: wire.Ack})
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	get := func() (body string, closing bool) {
+		t.Helper()
+		resp, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("http://" + addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return string(b), resp.Close
+	}
+	if body, closing := get(); body != "hello from generation 7\n" || closing {
+		t.Errorf("%q, closing %v", body, closing)
+	}
+	p.send(t, wire.Message{Verb: wire.Drain})
+	p.recv(t, wire.Draining)
+	for p.polls(t, sock) > 0 {
+		runtime.Gosched() // until the listener is closed
+	}
+	if body, closing := get(); body != "hello from generation 7\n" || !closing {
+		t.Errorf("during the drain: %q, closing %v", body, closing)
+	}
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, _, err := p.sup.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the end of the connection: %v", err)
+	}
+}
+
 // TestSocketsByNumber: where another dialect has the numbers from 3, the
 // sockets are known by HANDOVER_FD_<NAME> alone.
 func TestSocketsByNumber(t *testing.T) {
+	fdleak.Snapshot(t)
 	a, _ := tcpSocket(t, "tcp4", "127.0.0.1:0")
 	b, addr := tcpSocket(t, "tcp4", "127.0.0.1:0")
 	p := start(t, true, []int{a, b}, append([]string{"HANDOVER_FD_STATS=3", "HANDOVER_FD_MY_HTTP=4"}, native...),
@@ -576,6 +632,7 @@ func TestSystemd(t *testing.T) {
 }
 
 func TestUnsupervised(t *testing.T) {
+	fdleak.Snapshot(t)
 	// The variables are another process's: left over, and nobody's.
 	p := start(t, false, nil, []string{"LISTEN_PID=1", "LISTEN_FDS=1"}, "once", "http,tcp,127.0.0.1:0", "dns,udp,127.0.0.1:0")
 	addr := strings.TrimPrefix(p.line(t), "http *net.TCPAddr ")
