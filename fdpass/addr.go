@@ -228,7 +228,7 @@ func canonicalUnix(a Addr, o Options) (Addr, error) {
 	if !path.IsAbs(a.Path) {
 		return Addr{}, fmt.Errorf("the path %q is not absolute: write /path/name, or @name for an abstract socket", a.Path)
 	}
-	if strings.HasSuffix(a.Path, "/") {
+	if _, name := path.Split(a.Path); name == "" || name == "." || name == ".." {
 		return Addr{}, fmt.Errorf("the path %q names a directory", a.Path)
 	}
 	a.Path = path.Clean(a.Path)

@@ -41,16 +41,18 @@ func holders(a Addr) string {
 	return text
 }
 
-// boundInodes finds the sockets whose address overlaps with a.
+// boundInodes finds the sockets whose address overlaps with a. The tables are those
+// of the calling thread's network: /proc/net is the main thread's, which may have
+// another one.
 func boundInodes(a Addr) []string {
 	switch {
 	case a.Kind.unix():
 		return unixInodes(a.Path)
 	case a.Kind.base() == TCP:
 		const listen = "0A" // TCP_LISTEN, include/net/tcp_states.h
-		return append(inetInodes("/proc/net/tcp", a, listen), inetInodes("/proc/net/tcp6", a, listen)...)
+		return append(inetInodes("/proc/thread-self/net/tcp", a, listen), inetInodes("/proc/thread-self/net/tcp6", a, listen)...)
 	}
-	return append(inetInodes("/proc/net/udp", a, ""), inetInodes("/proc/net/udp6", a, "")...)
+	return append(inetInodes("/proc/thread-self/net/udp", a, ""), inetInodes("/proc/thread-self/net/udp6", a, "")...)
 }
 
 // inetInodes reads a table in the form of proc_pid_net(5): local address and port
@@ -95,13 +97,13 @@ func parseProcAddr(s string) (netip.Addr, uint16, bool) {
 	return ip.Unmap(), uint16(port), ok
 }
 
-// unixInodes reads /proc/net/unix: flags in the fourth field, inode in the
+// unixInodes reads the UNIX table of proc_pid_net(5): flags in the fourth field, inode in the
 // seventh, path in the eighth. Accepted connections carry their listener's path,
 // so a listener (the flag __SO_ACCEPTCON) goes before all others.
 func unixInodes(path string) []string {
 	const acceptCon = 0x10000
 	var bound, listeners []string
-	for _, line := range readLines("/proc/net/unix") {
+	for _, line := range readLines("/proc/thread-self/net/unix") {
 		f := strings.Fields(line)
 		if len(f) < 8 || !strings.HasSuffix(line, " "+path) {
 			continue

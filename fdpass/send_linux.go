@@ -95,6 +95,9 @@ func number(f *os.File) (int, error) {
 		return -1, err
 	}
 	n := -1
-	err = raw.Control(func(fd uintptr) { n = int(fd) })
-	return n, err
+	if err := raw.Control(func(fd uintptr) { n = int(fd) }); err != nil {
+		// It fails only after Close, and with an error of an internal package.
+		return -1, os.ErrClosed
+	}
+	return n, nil
 }
