@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
 	"github.com/handoverd/handover/internal/drill"
 )
 
@@ -152,33 +150,6 @@ func TestKinds(t *testing.T) {
 				t.Errorf("counts: %s", rep.String())
 			}
 		})
-	}
-}
-
-// TestRefused: a port that is bound and does not listen refuses every connection, and nobody else can take it meanwhile.
-func TestRefused(t *testing.T) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := "127.0.0.1:" + strconv.Itoa(sa.(*unix.SockaddrInet4).Port)
-	for _, mode := range []drill.Mode{drill.ModeFresh, drill.ModeTCP, drill.ModeKeepAlive} {
-		rep := run(t, drill.Load{Address: addr, Mode: mode, Clients: 3, Requests: 30})
-		if rep.Sent != 30 || rep.Failures[drill.KindRefused] != 30 || rep.Failed() != 30 {
-			t.Errorf("want 30 refused: %s", rep.String())
-		}
-	}
-	rep := run(t, drill.Load{Network: "unix", Address: tempSocket(t), Mode: drill.ModeFresh, Requests: 30})
-	if rep.Failures[drill.KindRefused] != 30 || rep.Failed() != 30 {
-		t.Errorf("unix: want 30 refused: %s", rep.String())
 	}
 }
 

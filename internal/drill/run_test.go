@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/handoverd/handover/internal/drill"
 	"github.com/handoverd/handover/internal/site"
 )
@@ -202,40 +200,6 @@ func TestStopFinishesStreams(t *testing.T) {
 		t.Error(err)
 	}
 	if rep := r.Stop(); rep.Sent < 8 || rep.OK != rep.Sent || rep.Failed() != 0 {
-		t.Error(rep.String())
-	}
-}
-
-// TestFullBacklog: a full accept queue of a UNIX socket is waited for, as blocking clients do, and is no failure.
-func TestFullBacklog(t *testing.T) {
-	path := tempSocket(t)
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 1); err != nil {
-		t.Fatal(err)
-	}
-	r, err := drill.Start(t.Context(), drill.Load{Network: "unix", Address: path, Mode: drill.ModeTCP, Clients: 8, Requests: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.WaitOK(t.Context(), 2); err != nil { // backlog + 1
-		t.Error(err)
-	}
-	for range 8 {
-		c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(c)
-	}
-	<-r.Done()
-	if rep := r.Stop(); rep.OK != 8 || rep.Failed() != 0 {
 		t.Error(rep.String())
 	}
 }
