@@ -29,5 +29,5 @@
 // # Bounds
 //
 // A run sends to loopback addresses and UNIX sockets only, and ends by itself after Load.Duration or Load.Requests. The
-// number of goroutines is that of the clients and a few more; a relay has six for each connection.
+// number of goroutines is that of the clients and a few more; a relay has five for each connection.
 package drill
