@@ -99,7 +99,7 @@ type ReadyConfig struct {
 	InitGrace time.Duration `json:"init_grace"`
 	Settle    time.Duration `json:"settle"`
 	Bake      time.Duration `json:"bake"`
-	// AliveFor is the time of when = "alive:DURATION", else 0.
+	// AliveFor is how long it has to live to be ready by "alive".
 	AliveFor time.Duration `json:"alive_for,omitempty"`
 }
 

@@ -36,7 +36,7 @@ func thisHost() configHost {
 	return configHost{
 		accounts:      systemAccounts,
 		uid:           os.Geteuid(),
-		xdgRuntimeDir: os.Getenv("XDG_RUNTIME_DIR"),
+		xdgRuntimeDir: xdgRuntimeDir(),
 		workDir:       wd,
 	}
 }

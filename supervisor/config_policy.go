@@ -18,9 +18,6 @@ func ready(t *table) ReadyConfig {
 		Bake:      t.duration("bake", 0, 0),
 		AliveFor:  t.duration("alive_for", aliveFor, time.Millisecond),
 	}
-	if r.Bake != 0 {
-		t.fail("bake", "%w", errNotYet)
-	}
 	t.notYet("gate", "fd", "http", "tcp", "exec")
 	// Init grace runs until ready and settled, so what must fit into it is
 	// refused here rather than killed at every start.

@@ -1,11 +1,9 @@
 package proc
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Descendants returns leader and what it started, as far as it is still connected by parenthood: not an orphan, which
@@ -28,7 +26,8 @@ func Descendants(leader int) ([]Process, error) {
 		out = append(out, Process{
 			PID: pid, PPID: s.ppid, PGID: s.pgid, Session: s.session, StartTime: s.start, State: s.state, UID: uidOf(pid),
 		})
-		queue = append(queue, childrenOf(pid)...)
+		children, _ := childLists("/proc/" + strconv.Itoa(pid))
+		queue = append(queue, children...)
 	}
 	return out, nil
 }
@@ -37,26 +36,4 @@ func Descendants(leader int) ([]Process, error) {
 func hasChildLists() bool {
 	_, err := os.Stat("/proc/thread-self/children")
 	return err == nil
-}
-
-// childrenOf reads the children of every thread of a process. One that ends meanwhile has none.
-func childrenOf(pid int) []int {
-	dir := fmt.Sprintf("/proc/%d/task", pid)
-	threads, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var out []int
-	for _, t := range threads {
-		b, err := os.ReadFile(dir + "/" + t.Name() + "/children")
-		if err != nil {
-			continue
-		}
-		for f := range strings.FieldsSeq(string(b)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
 }

@@ -97,17 +97,20 @@ func deadChildren() []int {
 	return dead
 }
 
-// childList reads /proc/self/task/TID/children (man proc_tid_children(5), Linux 3.5): each thread has a list of its
-// own.
-func childList() (children []int, ok bool) {
-	threads, err := os.ReadDir("/proc/self/task")
+// childList returns the children of this process, and whether the kernel tells.
+func childList() (children []int, ok bool) { return childLists("/proc/self") }
+
+// childLists reads DIR/task/TID/children of one process (man proc_tid_children(5), Linux 3.5): each thread has a list
+// of its own. A thread that ends meanwhile has none.
+func childLists(dir string) (children []int, ok bool) {
+	threads, err := os.ReadDir(dir + "/task")
 	if err != nil {
 		return nil, false
 	}
 	for _, t := range threads {
-		b, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
+		b, err := os.ReadFile(dir + "/task/" + t.Name() + "/children")
 		if err != nil {
-			if _, gone := os.Stat("/proc/self/task/" + t.Name()); gone != nil {
+			if _, gone := os.Stat(dir + "/task/" + t.Name()); gone != nil {
 				continue
 			}
 			return nil, false

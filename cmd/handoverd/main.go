@@ -1,0 +1,28 @@
+// Command handoverd owns the listening sockets of programs and hands them to
+// each new generation, so that the port never closes during a reload.
+package main
+
+import (
+	"os"
+	"runtime"
+
+	"github.com/handoverd/handover/internal/proc"
+	"github.com/handoverd/handover/internal/shim"
+	"github.com/handoverd/handover/supervisor"
+)
+
+// The main goroutine keeps the process's first thread: it starts the children,
+// whose parent-death signal follows the thread (prctl(2), PR_SET_PDEATHSIG).
+func init() { runtime.LockOSThread() }
+
+func init() { shim.Init() }
+
+func main() {
+	if os.Args[0] == supervisor.LookHelperName {
+		if err := proc.LookHelper(); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(osEnv(), os.Args[1:]))
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+func runCommand(e *env) *cobra.Command {
+	var file string
+	var listen []string
+	var flags supervisor.FlagOptions
+	cmd := &cobra.Command{
+		Use:   "run [-c FILE | -l NAME=ADDR … -- COMMAND ARG…]",
+		Short: "Bind the sockets, run the services, hand over at each reload",
+		Example: `  handoverd run -c /etc/handoverd.toml
+  handoverd run -l http=127.0.0.1:8080 -- ./server`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			load, name, err := source(file, listen, flags, args)
+			if err != nil {
+				return usage(err)
+			}
+			return serve(e, load, name)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&file, "config", "c", "", "configuration file (default "+defaultConfig+")")
+	f.StringArrayVarP(&listen, "listen", "l", nil, "a socket, NAME=ADDR; may be repeated")
+	f.StringVar(&flags.Ready, "ready", "", "when a generation is ready: auto, native, notify, accepting, alive")
+	f.DurationVar(&flags.InitGrace, "init-grace", 0, "time to become ready in (default 30s)")
+	f.DurationVar(&flags.ParentShutdown, "parent-shutdown", 0, "deadline of an old generation's drain (default 15m)")
+	f.StringVar(&flags.Signal, "signal", "", "drain signal (default: the program's own, else SIGTERM)")
+	f.StringVar(&flags.RuntimeDir, "runtime-dir", "", "lock, control socket and state")
+	f.StringVar(&flags.Name, "name", "", "name of the service (default web)")
+	return cmd
+}
+
+const defaultConfig = "/etc/handoverd.toml"
+
+// source says where the configuration comes from: a file, read anew at each
+// reload, or the command line.
+func source(file string, listen []string, flags supervisor.FlagOptions, args []string) (func() (*supervisor.Config, error), string, error) {
+	if len(listen) == 0 && len(args) == 0 {
+		if file == "" {
+			file = defaultConfig
+		}
+		return func() (*supervisor.Config, error) { return supervisor.Load(file) }, file, nil
+	}
+	if file != "" {
+		return nil, "", errors.New("a file and a command at once: give -c FILE, or -l and a command")
+	}
+	return func() (*supervisor.Config, error) { return supervisor.FromFlags(listen, flags, args) }, "the command line", nil
+}
+
+// serve runs the supervisor beside the main thread, which starts its children.
+func serve(e *env, load func() (*supervisor.Config, error), name string) error {
+	signals, stop := e.signals()
+	defer stop()
+	log := slog.New(slog.NewTextHandler(e.stderr, nil))
+	thread := supervisor.NewMainThread()
+	s, err := supervisor.New(supervisor.Options{
+		Load: load, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range s.Config().Warnings() {
+		log.Warn(w)
+	}
+	var code int
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		code, err = s.Run(context.Background())
+	}()
+	go obey(s, log, signals)
+	thread.Serve(done)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// obey turns signals into requests until Run returns.
+func obey(s *supervisor.Supervisor, log *slog.Logger, signals <-chan os.Signal) {
+	ctx := context.Background()
+	for {
+		select {
+		case <-s.Done():
+			return
+		case sig := <-signals:
+			switch sig {
+			case unix.SIGHUP:
+				_ = s.Signal(ctx) // the outcome is logged; an error says that it is too late
+			case unix.SIGTERM, unix.SIGINT:
+				_ = s.Stop(ctx, false)
+			case unix.SIGQUIT:
+				_ = s.Stop(ctx, true)
+			case unix.SIGUSR1:
+				log.Info("SIGUSR1: nothing to reopen, the log is standard error")
+			case unix.SIGUSR2:
+				log.Warn("SIGUSR2: upgrading handoverd itself is not supported by this version")
+			}
+		}
+	}
+}
+
+// exitCode is an error that is only a code: everything has been said.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// clientTimeout bounds the answers that come at once.
+const clientTimeout = 10 * time.Second

@@ -1,0 +1,83 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/handoverd/handover/internal/sdnotify"
+	"github.com/handoverd/handover/internal/wire"
+)
+
+// readControl turns a child's messages into events until its end is closed: by
+// the child, which is no event (its exit is), or by release. Run waits for it.
+func (l *loop) readControl(c *child) {
+	defer l.readers.Done()
+	for {
+		m, files, err := c.ctl.Recv()
+		for _, f := range files {
+			_ = f.Close() // no verb of a child carries descriptors
+		}
+		var bad *wire.DecodeError
+		switch {
+		case errors.As(err, &bad):
+			_ = c.ctl.Send(wire.Message{Verb: wire.Error, Reply: bad.Verb, Error: bad.Err.Error()})
+			continue
+		case errors.Is(err, wire.ErrEmpty), errors.Is(err, wire.ErrTruncated):
+			_ = c.ctl.Send(wire.Message{Verb: wire.Error, Error: err.Error()})
+			continue
+		case err != nil:
+			return
+		}
+		l.message(c, m)
+	}
+}
+
+// message handles one message of the child protocol.
+func (l *loop) message(c *child, m wire.Message) {
+	switch m.Verb {
+	case wire.Hello:
+		l.post(evHello{c.at})
+	case wire.Ready:
+		l.post(evReady{c.at, "native"})
+	case wire.Draining:
+		l.post(evAnswered{c.at})
+	case wire.Extend:
+		l.post(evExtend{c.at, time.Duration(m.ExtendNS)})
+	case wire.Status:
+		l.said(c, m.Text)
+	case wire.Sockets:
+		l.call(func() { l.sendSockets(c) })
+	case wire.Bye:
+	default:
+		_ = c.ctl.Send(wire.Message{Verb: wire.Error, Reply: m.Verb, Error: "not a message of a child, or not supported by this version"})
+	}
+}
+
+// readNotify turns sd_notify datagrams into events until the socket is closed.
+// The socket itself tells the generation, so a sender that has exited already
+// still counts. Run waits for it.
+func (l *loop) readNotify(c *child) {
+	defer l.readers.Done()
+	for {
+		m, _, err := c.notify.Recv()
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return
+		case errors.Is(err, sdnotify.ErrEmpty), errors.Is(err, sdnotify.ErrNUL), errors.Is(err, sdnotify.ErrTruncated):
+			continue
+		case err != nil:
+			return
+		}
+		l.post(evNotify{c.at})
+		if m.ExtendUsec > 0 {
+			l.post(evExtend{c.at, time.Duration(m.ExtendUsec) * time.Microsecond})
+		}
+		if m.Status != "" {
+			l.said(c, m.Status)
+		}
+		if m.Ready {
+			l.post(evReady{c.at, "notify"})
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ControlSocket is the name of the control socket in the runtime directory.
+const ControlSocket = "control.sock"
+
+// ControlPath is where the control socket of a runtime directory is.
+func ControlPath(runtimeDir string) string { return filepath.Join(runtimeDir, ControlSocket) }
+
+// ControlError is how the control API says that something did not work.
+type ControlError struct {
+	Code  string `json:"code"` // "busy", "stopping", "bad request", "internal"
+	Error string `json:"error"`
+}
+
+// serveControl serves the control API, HTTP with JSON, on the UNIX socket of the
+// runtime directory (0600) until Run returns:
+//
+//	GET  /v1/status                         Status
+//	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
+//	POST /v1/stop?now=1                     202
+//	GET  /v1/events                         lines of Event
+//
+// Every request is checked by the caller's credentials (SO_PEERCRED, unix(7)):
+// only root and handoverd's own user are served, whatever the mode of the path.
+// It is called when the lock is held, so a socket that is there is a stale one.
+func (s *Supervisor) serveControl() error {
+	path := ControlPath(s.cfg.RuntimeDir)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := listenPrivate(path)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler:           s.controlHandler(),
+		ReadHeaderTimeout: 5 * time.Second, // a silent client holds one goroutine, and not for long
+		IdleTimeout:       30 * time.Second,
+		ConnContext:       withPeer,
+	}
+	go s.closeServer(srv)
+	go s.serve(srv, l)
+	return nil
+}
+
+// listenPrivate binds a path that is 0600 from its first instant.
+func listenPrivate(path string) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c rawControl) error {
+		var err error
+		cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(cerr, err)
+	}}
+	return lc.Listen(context.Background(), "unix", path)
+}
+
+// closeServer ends when Run does, and ends serve. The answers of the
+// last turn have a moment to be written.
+func (s *Supervisor) closeServer(srv *http.Server) {
+	<-s.done
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_ = srv.Shutdown(ctx)
+	_ = srv.Close()
+}
+
+// serve answers requests until closeServer ends it.
+func (s *Supervisor) serve(srv *http.Server, l net.Listener) {
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		s.opts.Log.Error("not served any more", "address", l.Addr().String(), "err", err)
+	}
+}
+
+type peerKey struct{}
+
+// withPeer notes who is at the other end.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { cred, err = peerCred(int(fd)) }); cerr != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, cred)
+}
+
+func allowed(r *http.Request) bool {
+	cred, ok := r.Context().Value(peerKey{}).(*unix.Ucred)
+	return ok && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+}
+
+func (s *Supervisor) controlHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.serveStatus)
+	mux.HandleFunc("POST /v1/reload", s.serveReload)
+	mux.HandleFunc("POST /v1/stop", s.serveStop)
+	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !allowed(r) {
+			writeError(w, http.StatusForbidden, "forbidden", errors.New("only root and handoverd's own user may use the control socket"))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone: there is nobody to tell
+}
+
+func writeError(w http.ResponseWriter, status int, code string, err error) {
+	writeJSON(w, status, ControlError{Code: code, Error: err.Error()})
+}
+
+func (s *Supervisor) serveStatus(w http.ResponseWriter, r *http.Request) {
+	st, err := s.Status(r.Context())
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, "stopping", err)
+		return
+	}
+	writeJSON(w, http.StatusOK, st)
+}
+
+func (s *Supervisor) serveStop(w http.ResponseWriter, r *http.Request) {
+	now, err := boolParam(r, "now")
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "bad request", err)
+		return
+	}
+	if err := s.Stop(r.Context(), now); err != nil {
+		writeError(w, http.StatusServiceUnavailable, "stopping", err)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func boolParam(r *http.Request, name string) (bool, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, errors.New(name + ": " + strconv.Quote(v) + " is neither true nor false")
+	}
+	return b, nil
+}
+
+type reloadOutcome struct {
+	report *ReloadReport
+	err    error
+}
+
+// reloadInto ends with one value in done, which has room for it; the request
+// waits for it, or is gone.
+func (s *Supervisor) reloadInto(ctx context.Context, req ReloadRequest, done chan<- reloadOutcome) {
+	report, err := s.Reload(ctx, req)
+	done <- reloadOutcome{report, err}
+}
+
+// serveReload reloads and streams what happens meanwhile; the last line is the
+// outcome, an Event of kind "reload".
+func (s *Supervisor) serveReload(w http.ResponseWriter, r *http.Request) {
+	noQueue, err := boolParam(r, "no_queue")
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "bad request", err)
+		return
+	}
+	events, end := s.Follow()
+	defer end()
+	done := make(chan reloadOutcome, 1)
+	go s.reloadInto(r.Context(), ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}, done)
+	out := newLines(w)
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				events = nil
+			} else if e.Kind != "reload" {
+				out.write(e)
+			}
+		case o := <-done:
+			switch {
+			case errors.Is(o.err, ErrBusy):
+				out.fail(http.StatusConflict, "busy", o.err)
+			case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
+				out.fail(http.StatusConflict, "stopping", o.err)
+			case o.err != nil:
+				out.fail(http.StatusInternalServerError, "internal", o.err)
+			default:
+				out.write(Event{Time: time.Now(), Kind: "reload", Report: o.report})
+			}
+			return
+		}
+	}
+}
+
+func (s *Supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
+	events, end := s.Follow()
+	defer end()
+	out := newLines(w)
+	out.begin()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			out.write(e)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// lines writes one JSON value a line, each at once.
+type lines struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+func newLines(w http.ResponseWriter) *lines { return &lines{w: w} }
+
+func (l *lines) begin() {
+	if !l.begun {
+		l.begun = true
+		l.w.Header().Set("Content-Type", "application/x-ndjson")
+		l.w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(l.w).Flush()
+	}
+}
+
+func (l *lines) write(v any) {
+	l.begin()
+	_ = json.NewEncoder(l.w).Encode(v)
+	_ = http.NewResponseController(l.w).Flush()
+}
+
+// fail answers with a status if nothing was written yet, else with a last line.
+func (l *lines) fail(status int, code string, err error) {
+	if !l.begun {
+		writeError(l.w, status, code, err)
+		return
+	}
+	l.write(ControlError{Code: code, Error: err.Error()})
+}

@@ -1,0 +1,161 @@
+package supervisor
+
+import (
+	"time"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// event is something that happened: a request, a fact about a generation, or
+// the passing of time. Events are the only way in which the state changes.
+type event interface{ isEvent() }
+
+// at names the generation that an event is about.
+type at struct {
+	Service string
+	Gen     int
+}
+
+type (
+	// evReload asks for a reload. Services nil means all.
+	evReload struct {
+		Request  int
+		Services []string
+		NoQueue  bool
+		First    bool
+	}
+	// evPrepared ends the preparation of a job: all of it or nothing.
+	evPrepared struct {
+		Job    int
+		Digest string
+		Order  []string
+		Specs  map[string]*Spec // of the services to upgrade
+		Fault  string           // not "": refused, nothing was touched
+	}
+	// evStop asks for a stop; a second one, or Now, for a stop at once.
+	evStop struct{ Now bool }
+	// evSpawned tells the pid of a generation, which waits for "go".
+	evSpawned struct {
+		at
+		PID       int
+		StartTime uint64
+		Token     string // random; in the environment of all it starts
+	}
+	// evSpawnFailed says that the program could not be started.
+	evSpawnFailed struct {
+		at
+		Reason string
+	}
+	evHello    struct{ at } // it speaks the child protocol
+	evNotify   struct{ at } // it sent some sd_notify message
+	evAnswered struct{ at } // it said draining
+	// evReady is a readiness signal, by "native" or "notify".
+	evReady struct {
+		at
+		By string
+	}
+	// evExtend asks for more init grace, counted from now.
+	evExtend struct {
+		at
+		By time.Duration
+	}
+	// evSight is what a look at a generation's processes showed.
+	evSight struct {
+		at
+		Polls bool     // at least one of its sockets
+		Blind bool     // cannot be seen
+		Fault string   // adoption: what speaks against it
+		Idle  []string // sockets that it does not poll
+		Stale bool     // an epoll entry without a descriptor
+	}
+	// evExited: its main process has exited (and is not reaped yet).
+	evExited struct {
+		at
+		Status uint32
+	}
+	evGone struct{ at } // nothing of it is left
+	evTick struct{}     // time has passed
+)
+
+func (evReload) isEvent()      {}
+func (evPrepared) isEvent()    {}
+func (evStop) isEvent()        {}
+func (evSpawned) isEvent()     {}
+func (evSpawnFailed) isEvent() {}
+func (evHello) isEvent()       {}
+func (evNotify) isEvent()      {}
+func (evAnswered) isEvent()    {}
+func (evReady) isEvent()       {}
+func (evExtend) isEvent()      {}
+func (evSight) isEvent()       {}
+func (evExited) isEvent()      {}
+func (evGone) isEvent()        {}
+func (evTick) isEvent()        {}
+
+// action is something to be done, after the state has been written.
+type action interface{ isAction() }
+
+type (
+	// acAnswer tells a requester which job is his, or why there is none.
+	acAnswer struct {
+		Request int
+		Job     int
+		Refused Refusal // "" if not
+	}
+	acPrepare struct{ Job int } // parse, check, bind; ends with evPrepared
+	acSpawn   struct{ at }      // ends with evSpawned or evSpawnFailed
+	acGo      struct{ at }      // its pid is in the state: it may exec
+	acAccept  struct{ at }      // tell it to accept
+	acAck     struct{ at }      // tell it that it serves
+	acLame    struct{ at }      // tell it that a stop is coming
+	acDrain   struct {          // the drain message
+		at
+		Why      string
+		Deadline proc.Instant
+	}
+	acSignal struct { // to its main process
+		at
+		Signal int
+	}
+	acKill struct { // everything it started, until evGone
+		at
+		Signal int
+	}
+	acCommit struct{ at } // the sockets are now those of its spec
+	// acReap says that nothing of it is left: reap it and close what is its.
+	acReap    struct{ at }
+	acJobDone struct{ Job Job }
+	acNote    struct { // a log line that no change of phase tells
+		at
+		Level string
+		Text  string
+	}
+	acExit struct{ Code int }
+)
+
+func (acAnswer) isAction()  {}
+func (acPrepare) isAction() {}
+func (acSpawn) isAction()   {}
+func (acGo) isAction()      {}
+func (acAccept) isAction()  {}
+func (acAck) isAction()     {}
+func (acLame) isAction()    {}
+func (acDrain) isAction()   {}
+func (acSignal) isAction()  {}
+func (acKill) isAction()    {}
+func (acCommit) isAction()  {}
+func (acReap) isAction()    {}
+func (acJobDone) isAction() {}
+func (acNote) isAction()    {}
+func (acExit) isAction()    {}
+
+// Refusal is why a request was not taken.
+type Refusal string
+
+// The refusals.
+const (
+	RefusedNot      Refusal = ""
+	RefusedStopping Refusal = "stopping"
+	RefusedBusy     Refusal = "busy"
+	RefusedUnknown  Refusal = "no such service"
+)

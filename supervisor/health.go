@@ -1,0 +1,73 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// serveHTTP serves the read-only addresses of the configuration until Run
+// returns: health has /ready and /healthz, admin has these, /metrics and the
+// status as /status. An address that cannot be bound is an error, and none is
+// then served.
+func (s *Supervisor) serveHTTP() error {
+	health := http.NewServeMux()
+	health.HandleFunc("GET /ready", s.ready)
+	health.HandleFunc("GET /healthz", s.healthz)
+	admin := http.NewServeMux()
+	admin.Handle("GET /ready", health)
+	admin.Handle("GET /healthz", health)
+	admin.HandleFunc("GET /status", s.serveStatus)
+	if s.opts.Metrics != nil {
+		admin.Handle("GET /metrics", s.opts.Metrics)
+	}
+	var listeners []net.Listener
+	for _, a := range []struct {
+		key, address string
+		h            http.Handler
+	}{{"health", s.cfg.Health, health}, {"admin", s.cfg.Admin, admin}} {
+		if a.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", a.address)
+		if err != nil {
+			for _, open := range listeners {
+				_ = open.Close()
+			}
+			return fmt.Errorf("%s: %w", a.key, err)
+		}
+		listeners = append(listeners, l)
+		srv := &http.Server{Handler: a.h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+		go s.closeServer(srv)
+		go s.serve(srv, l)
+	}
+	return nil
+}
+
+// ready answers 200 while every service serves, or the one named by ?service=,
+// and 503 before that and from the moment a stop begins.
+func (s *Supervisor) ready(w http.ResponseWriter, r *http.Request) {
+	ok := s.Ready(r.URL.Query().Get("service"))
+	code := http.StatusOK
+	if !ok {
+		code = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]bool{"ready": ok})
+}
+
+// healthz answers 200 if the loop answers: handoverd itself lives.
+func (s *Supervisor) healthz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := s.ask(ctx, func(*loop) {}); err != nil && !errors.Is(err, ErrClosed) {
+		http.Error(w, "the loop does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}

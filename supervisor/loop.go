@@ -1,0 +1,255 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// loop is the one goroutine that owns the state. Everything in it but what is
+// marked otherwise is used by that goroutine alone.
+type loop struct {
+	s    *Supervisor
+	opts *Options
+	log  *slog.Logger
+
+	state    State
+	config   *Config // last applied
+	pending  []event // made by actions, handled before anything from outside
+	children map[at]*child
+	texts    map[at]string // STATUS= of the generations
+	sockets  *socketTable
+	waiting  map[int]*waiter   // by request
+	jobs     map[int][]*waiter // by job
+	requests int
+	code     int
+	exit     bool
+	saveErr  error
+	fault    error // a first start that was refused
+
+	// Safe beside the loop.
+	events  chan event
+	calls   chan func()
+	ended   chan struct{} // closed when the loop takes no more events
+	readers sync.WaitGroup
+	dir     *runtimeDir
+	reaper  *proc.Reaper
+	thread  *MainThread
+	output  *output
+	scan    *scanner
+	ctx     context.Context
+}
+
+// Run binds the sockets, starts the services and returns when everything has
+// been stopped: after Stop, or when ctx ends, which stops in the same way. The
+// code is the one that handoverd exits with: 0, or ExitCut if something had to be
+// cut off. A first start that is refused (a bind, a check) is an error, and so is a
+// runtime directory that cannot be had.
+func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
+	defer s.hub.close()
+	defer close(s.done)
+	l, err := newLoop(s)
+	if err != nil {
+		return 1, err
+	}
+	if err := errors.Join(s.serveControl(), s.serveHTTP()); err != nil {
+		return 1, errors.Join(err, l.dir.close(false))
+	}
+	threadDone := make(chan struct{})
+	l.thread = s.opts.Thread
+	if l.thread == nil {
+		l.thread = NewMainThread()
+		l.readers.Add(1)
+		go l.serveThread(threadDone)
+	}
+	var cancel context.CancelFunc
+	l.ctx, cancel = context.WithCancel(context.Background())
+	// Every goroutine that is counted in readers is waited for below.
+	l.readers.Add(3)
+	go l.reap()
+	go l.followOutput()
+	go l.look()
+
+	l.queue(evReload{First: true, Request: l.await(&waiter{
+		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
+	})})
+	err = l.run(ctx)
+
+	close(l.ended)
+	for _, c := range l.children {
+		c.release()
+	}
+	l.sockets.closeAll()
+	cancel()
+	l.output.close()
+	close(threadDone)
+	l.readers.Wait()
+	return l.code, errors.Join(err, l.dir.close(err == nil))
+}
+
+func newLoop(s *Supervisor) (*loop, error) {
+	boot, err := proc.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
+	}
+	if err := proc.SetSubreaper(); err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
+	}
+	dir, err := openRuntimeDir(s.cfg.RuntimeDir)
+	if err != nil {
+		return nil, err
+	}
+	out, err := newOutput(dir, s.opts.Output, s.opts.Log)
+	if err != nil {
+		return nil, errors.Join(err, dir.close(false))
+	}
+	l := &loop{
+		s: s, opts: &s.opts, log: s.opts.Log,
+		state:    State{Version: StateVersion, BootID: boot, Services: map[string]*Service{}},
+		children: map[at]*child{}, texts: map[at]string{}, sockets: newSocketTable(s.opts.Log),
+		waiting: map[int]*waiter{}, jobs: map[int][]*waiter{},
+		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
+		dir: dir, output: out, reaper: proc.NewReaper(),
+	}
+	l.scan = newScanner(l.post, l.reaper)
+	return l, nil
+}
+
+// The loop's helpers; Run waits for each of them.
+
+func (l *loop) reap()         { defer l.readers.Done(); l.reaper.Run(l.ctx) }
+func (l *loop) followOutput() { defer l.readers.Done(); l.output.follow() }
+func (l *loop) look()         { defer l.readers.Done(); l.scan.run(l.ctx) }
+func (l *loop) serveThread(done <-chan struct{}) {
+	defer l.readers.Done()
+	lockedThread(l.thread, done)
+}
+
+// post hands an event to the loop. It is the only way in from outside, and does
+// not hang when the loop has ended.
+func (l *loop) post(e event) {
+	select {
+	case l.events <- e:
+	case <-l.ended:
+	}
+}
+
+// call has f run by the loop, without waiting for it.
+func (l *loop) call(f func()) {
+	select {
+	case l.calls <- f:
+	case <-l.ended:
+	}
+}
+
+// queue adds an event from the loop's own goroutine.
+func (l *loop) queue(e event) { l.pending = append(l.pending, e) }
+
+// run is the loop: one event at a time, one timer set to the earliest deadline.
+func (l *loop) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	for {
+		for len(l.pending) > 0 {
+			e := l.pending[0]
+			l.pending = l.pending[1:]
+			l.turn(e)
+		}
+		if l.exit {
+			return l.fault
+		}
+		l.setTimer(timer)
+		select {
+		case e := <-l.events:
+			l.queue(e)
+		case f := <-l.calls:
+			f()
+		case f := <-l.s.calls:
+			f(l)
+		case <-timer.C:
+			l.sockets.leave(proc.Now())
+			l.queue(evTick{})
+		case <-stop:
+			stop = nil
+			l.queue(evStop{})
+		}
+	}
+}
+
+// setTimer sets the one timer to the earliest deadline.
+func (l *loop) setTimer(timer *time.Timer) {
+	now := proc.Now()
+	next := nextDeadline(&l.state, now)
+	if t := l.sockets.next(); t != 0 && (next == 0 || t < next) {
+		next = t
+	}
+	timer.Stop()
+	if next != 0 {
+		timer.Reset(max(0, next.Sub(now)))
+	}
+}
+
+// turn is one turn: decide, write the state, act.
+func (l *loop) turn(e event) {
+	now := proc.Now()
+	old := l.state
+	next, actions := transition(old, e, now)
+	l.state = next
+	l.save()
+	l.report(&old, &next)
+	for _, a := range actions {
+		l.act(a)
+	}
+	l.sockets.keep(neededSockets(&l.state), now)
+	l.scan.update(l.watches())
+	l.publish()
+}
+
+// save writes the state file. If that fails what serves goes on serving; the
+// next turn tries again.
+func (l *loop) save() {
+	err := l.dir.save(&l.state)
+	if err != nil && (l.saveErr == nil || err.Error() != l.saveErr.Error()) {
+		l.log.Error("state not written", "err", err)
+	}
+	l.saveErr = err
+}
+
+// install takes what a preparation has made.
+func (l *loop) install(r prepared) {
+	if r.event.Fault == "" {
+		l.sockets.add(r.bound)
+		l.config = r.config
+	} else {
+		l.log.Error("refused, nothing was changed", "job", r.event.Job, "err", r.event.Fault)
+		if l.config == nil { // the first start: there is nothing to go on with
+			l.fault = errors.New(r.event.Fault)
+			l.code, l.exit = 1, true
+		}
+	}
+	l.queue(r.event)
+}
+
+// prepare starts the preparation of a job in a goroutine of its own.
+func (l *loop) prepare(job int) {
+	j := l.state.job(job)
+	if j == nil {
+		return
+	}
+	p := &preparation{
+		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
+	}
+	for _, name := range l.state.Order {
+		if !l.state.Services[name].Removed {
+			p.have = append(p.have, name)
+		}
+	}
+	l.readers.Add(1) // Run waits for it
+	go p.run()
+}

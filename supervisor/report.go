@@ -1,0 +1,165 @@
+package supervisor
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Event is one thing that happened, for whoever follows.
+type Event struct {
+	Time       time.Time     `json:"time"`
+	Kind       string        `json:"kind"` // "transition", "note", "reload", "lost"
+	Service    string        `json:"service,omitempty"`
+	Generation int           `json:"generation,omitempty"`
+	PID        int           `json:"pid,omitempty"`
+	From       Phase         `json:"from,omitempty"`
+	To         Phase         `json:"to,omitempty"` // "gone" at the end
+	Why        string        `json:"why,omitempty"`
+	Level      string        `json:"level,omitempty"`
+	Text       string        `json:"text,omitempty"`
+	Report     *ReloadReport `json:"report,omitempty"`
+	Lost       int           `json:"lost,omitempty"` // events that this follower was too slow for
+}
+
+// PhaseGone is where a generation ends. No living one is in it.
+const PhaseGone Phase = "gone"
+
+// hub hands events to all followers. One that does not read loses events, and
+// is told how many; it never holds up the loop.
+type hub struct {
+	mu        sync.Mutex
+	followers map[chan Event]*int
+	closed    bool
+}
+
+// follow returns a channel of events and a function that ends it.
+func (h *hub) follow() (<-chan Event, func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan Event, 256)
+	if h.closed {
+		close(c)
+		return c, func() {}
+	}
+	if h.followers == nil {
+		h.followers = map[chan Event]*int{}
+	}
+	h.followers[c] = new(int)
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if _, ok := h.followers[c]; ok {
+			delete(h.followers, c)
+			close(c)
+		}
+	}
+}
+
+func (h *hub) send(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.Time = time.Now()
+	for c, lost := range h.followers {
+		if *lost > 0 {
+			select {
+			case c <- Event{Time: e.Time, Kind: "lost", Lost: *lost}:
+				*lost = 0
+			default:
+			}
+		}
+		select {
+		case c <- e:
+		default:
+			*lost++
+		}
+	}
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for c := range h.followers {
+		delete(h.followers, c)
+		close(c)
+	}
+}
+
+// Follow returns the events from now on, until end is called or Run returns.
+func (s *Supervisor) Follow() (events <-chan Event, end func()) { return s.hub.follow() }
+
+// report writes one line for each generation whose phase has changed.
+func (l *loop) report(old, next *State) {
+	for _, name := range next.Order {
+		svc := next.Services[name]
+		was := old.Services[name]
+		for _, g := range svc.Generations {
+			var before *Generation
+			if was != nil {
+				before = was.gen(g.N)
+			}
+			if before == nil || before.Phase != g.Phase {
+				l.transitioned(svc, before, g, g.Phase)
+			}
+		}
+	}
+	for _, name := range old.Order {
+		svc := next.Services[name]
+		for _, g := range old.Services[name].Generations {
+			if svc == nil || svc.gen(g.N) == nil {
+				l.transitioned(old.Services[name], g, g, PhaseGone)
+			}
+		}
+	}
+}
+
+func (l *loop) transitioned(svc *Service, before, g *Generation, to Phase) {
+	e := Event{Kind: "transition", Service: svc.Name, Generation: g.N, PID: g.PID, To: to, Why: g.explain(to)}
+	if before != nil {
+		e.From = before.Phase
+	}
+	attrs := []any{"service", svc.Name, "gen", g.N, "from", string(e.From), "to", string(to)}
+	if g.PID != 0 {
+		attrs = append(attrs, "pid", g.PID)
+	}
+	if e.Why != "" {
+		attrs = append(attrs, "why", e.Why)
+	}
+	if bad := []Phase{PhaseKilling, PhaseEnding}; slices.Contains(bad, to) && g.Reason != "" && g.Reason != "stop" {
+		l.log.Warn("generation", attrs...)
+	} else {
+		l.log.Info("generation", attrs...)
+	}
+	l.s.hub.send(e)
+}
+
+// explain says why the generation is where it is.
+func (g *Generation) explain(p Phase) string {
+	switch {
+	case p == PhaseStarting:
+		return string(g.Why)
+	case p == PhaseServing:
+		return "ready by " + g.ReadyBy
+	case p == PhaseDraining:
+		return g.DrainWhy
+	case g.Reason != "":
+		return g.Reason
+	case g.Exited:
+		return describeStatus(g.Status)
+	}
+	return ""
+}
+
+// failedOutput is the last output of a generation that failed.
+func (l *loop) failedOutput(a at) []string { return l.output.tail(a) }
+
+// said notes a child's free text; it changes the status, not the state.
+func (l *loop) said(c *child, text string) {
+	l.call(func() {
+		if l.children[c.at] == c {
+			l.texts[c.at] = text
+			l.publish()
+		}
+	})
+}

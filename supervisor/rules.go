@@ -1,0 +1,235 @@
+package supervisor
+
+import (
+	"fmt"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// step does the first thing that follows from the state and the time, and
+// reports whether there was one. It is called until there is none.
+func (m *machine) step() bool {
+	for _, name := range m.s.Order {
+		svc := m.s.Services[name]
+		for _, g := range svc.Generations {
+			if m.generation(svc, g) {
+				return true
+			}
+		}
+		if m.restart(svc) {
+			return true
+		}
+	}
+	return m.stopping() || m.jobs()
+}
+
+func (m *machine) due(t proc.Instant) bool { return t != 0 && m.now >= t }
+
+// generation does what is due for one generation.
+func (m *machine) generation(svc *Service, g *Generation) bool {
+	switch g.Phase {
+	case PhaseStarting:
+		return m.starting(svc, g)
+	case PhaseBaking:
+		if m.due(g.BakeEnds) || svc.Serving() == nil {
+			m.commit(svc, g)
+			return true
+		}
+	case PhaseDraining:
+		return m.draining(svc, g)
+	case PhaseEnding:
+		if m.due(g.KillAt) {
+			m.kill(svc, g, "")
+			return true
+		}
+	case PhaseKilling:
+		if !g.Stuck && m.now >= g.Killed.Add(stuckAfter) {
+			g.Stuck = true
+			m.note(svc, g, "error", "stuck: the kernel has not ended it within %v of SIGKILL", stuckAfter)
+			return true
+		}
+	}
+	return false
+}
+
+// starting advances a generation from spawn to commit.
+func (m *machine) starting(svc *Service, g *Generation) bool {
+	if g.PID == 0 {
+		return false // being spawned
+	}
+	cfg := &g.Spec.Config
+	if g.ReadyAt == 0 {
+		if by, ok := m.inferReady(g); ok {
+			g.ReadyAt, g.ReadyBy = m.now, by
+		}
+	}
+	settled := g.ReadyAt != 0 && m.now >= g.ReadyAt.Add(cfg.Ready.Settle)
+	// A library child accepts only when told: after settle, or at once where
+	// nothing serves, since then there is nobody else to accept.
+	if g.Hello && !g.AcceptSent && (settled || svc.Serving() == nil) {
+		g.AcceptSent = true
+		m.do(acAccept{ref(svc, g)})
+		return true
+	}
+	switch {
+	case settled && g.adopted():
+		if len(g.Idle) > 0 {
+			m.note(svc, g, "warn", "sockets that nobody polls: %v", g.Idle)
+		}
+		if cfg.Ready.Bake > 0 && svc.Serving() != nil {
+			g.Phase, g.BakeEnds, g.GraceEnds = PhaseBaking, m.now.Add(cfg.Ready.Bake), 0
+		} else {
+			m.commit(svc, g)
+		}
+		return true
+	case m.due(g.GraceEnds):
+		m.failed(svc, g, graceReason(g))
+		return true
+	}
+	return false
+}
+
+func (g *Generation) adopted() bool { return g.Adopted || len(g.Spec.Keys) == 0 }
+
+// inferReady decides for programs that say nothing.
+func (m *machine) inferReady(g *Generation) (by string, ok bool) {
+	alive := g.Spec.Config.Ready.AliveFor
+	if alive == 0 {
+		alive = aliveDefault
+	}
+	lived := m.now >= g.Begun.Add(alive)
+	held := g.Accepting != 0 && m.now >= g.Accepting.Add(acceptingHold)
+	switch g.Spec.Config.Ready.When {
+	case "alive":
+		return "alive", lived
+	case "accepting":
+		return "accepting", held
+	case "auto":
+		switch {
+		case g.Hello || g.Notify:
+			return "", false // it has to say so itself
+		case g.Blind || len(g.Spec.Keys) == 0:
+			return "alive", lived
+		}
+		return "accepting", held
+	}
+	return "", false
+}
+
+func graceReason(g *Generation) string {
+	grace := g.Spec.Config.Ready.InitGrace
+	switch {
+	case g.ReadyAt != 0 && g.AdoptFault != "":
+		return fmt.Sprintf("init grace of %v is over: ready by %s, but %s", grace, g.ReadyBy, g.AdoptFault)
+	case g.ReadyAt != 0:
+		return fmt.Sprintf("init grace of %v is over: ready by %s, but it accepts on none of its sockets", grace, g.ReadyBy)
+	case g.Hello:
+		return fmt.Sprintf("init grace of %v is over: it said hello, but not ready", grace)
+	case g.Notify:
+		return fmt.Sprintf("init grace of %v is over: it sent sd_notify messages, but no READY=1", grace)
+	}
+	return fmt.Sprintf("init grace of %v is over: not ready (waited for %s)", grace, g.Spec.Config.Ready.When)
+}
+
+// draining climbs the ladder: drain message or signal at the begin, SIGTERM a
+// kill grace before the deadline, SIGKILL at the deadline.
+func (m *machine) draining(svc *Service, g *Generation) bool {
+	switch {
+	case m.due(g.KillAt):
+		m.kill(svc, g, fmt.Sprintf("deadline of its drain (%s)", g.DrainWhy))
+	case m.due(g.TermAt):
+		g.TermAt = 0
+		m.do(acSignal{ref(svc, g), sigTerm})
+	case g.SignalAt != 0 && g.Answered:
+		g.SignalAt = 0 // the library drains: the signal would end it
+	case m.due(g.SignalAt):
+		g.SignalAt, g.Signalled = 0, true
+		if g.Hello {
+			m.note(svc, g, "warn", "no answer to the drain message within %v: signalled", drainAnswer)
+		}
+		m.do(acSignal{ref(svc, g), g.Spec.Drain})
+	case g.Release == ReleasePending && m.due(g.ReleaseBy):
+		m.notReleased(svc, g)
+	default:
+		if g.Release != ReleasePending && g.Release != ReleaseNone {
+			m.settleRelease(svc, g)
+		}
+		return false
+	}
+	return true
+}
+
+func (m *machine) notReleased(svc *Service, g *Generation) {
+	g.Release = ReleaseNo
+	cfg := &g.Spec.Config.Retire
+	m.note(svc, g, "warn", "serving, not released: generation %d still accepts %v after its drain began; "+
+		"remedy: a drain signal that it obeys (retire.signal), or on_no_release = \"terminate\"", g.N, cfg.ReleaseTimeout)
+	if cfg.OnNoRelease == "terminate" {
+		g.TermAt = m.now
+		g.KillAt = min(g.KillAt, m.now.Add(cfg.KillGrace))
+	}
+}
+
+// kill sends SIGKILL to everything of a generation.
+func (m *machine) kill(svc *Service, g *Generation, reason string) {
+	if !g.Exited && (g.Phase == PhaseServing || g.Phase == PhaseDraining) {
+		g.Cut = true
+	}
+	if g.Reason == "" {
+		g.Reason = reason
+	}
+	g.Phase, g.Killed = PhaseKilling, m.now
+	g.SignalAt, g.TermAt, g.KillAt, g.GraceEnds, g.BakeEnds = 0, 0, 0, 0, 0
+	if g.PID != 0 {
+		m.do(acKill{ref(svc, g), sigKill})
+	}
+}
+
+// drain begins the retirement of a generation under a deadline.
+func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.Instant) {
+	cfg := &g.Spec.Config.Retire
+	if g.Phase == PhaseDraining {
+		g.KillAt = min(g.KillAt, deadline)
+		if t := g.KillAt.Add(-cfg.KillGrace); g.TermAt != 0 {
+			g.TermAt = min(g.TermAt, max(t, m.now))
+		}
+		return
+	}
+	g.Phase, g.DrainBegan, g.DrainWhy, g.KillAt = PhaseDraining, m.now, why, deadline
+	g.GraceEnds, g.BakeEnds = 0, 0
+	if g.Spec.Drain != sigTerm || g.Hello {
+		g.TermAt = max(deadline.Add(-cfg.KillGrace), m.now)
+	}
+	if g.Hello {
+		m.do(acDrain{ref(svc, g), why, deadline})
+		g.SignalAt = min(m.now.Add(drainAnswer), g.TermAt)
+	} else {
+		g.SignalAt = m.now
+	}
+	if len(g.Spec.Keys) > 0 {
+		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(cfg.ReleaseTimeout)
+	}
+}
+
+// commit makes the coming generation the serving one.
+func (m *machine) commit(svc *Service, g *Generation) {
+	// Commit: before this line every failure rolls back to the old generation,
+	// after it everything only goes forward.
+	old := svc.Serving()
+	g.Phase, g.Committed = PhaseServing, m.now
+	g.GraceEnds, g.BakeEnds, g.Reason = 0, 0, ""
+	svc.Spec, svc.Good, svc.Restart = g.Spec, true, nil
+	m.do(acCommit{ref(svc, g)})
+	m.do(acAck{ref(svc, g)})
+	result := Result{Service: svc.Name, Outcome: OutcomeServing, Generation: g.N}
+	if old != nil {
+		m.drain(svc, old, "reload", m.now.Add(old.Spec.Config.Retire.ParentShutdown))
+		result.Old, result.Release = old.N, old.Release
+	}
+	if u := svc.Upgrade; u != nil && u.Gen == g.N {
+		if g.Why == WhyReload {
+			svc.Reloads++
+		}
+		m.conclude(svc, result)
+	}
+}

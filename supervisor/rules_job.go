@@ -1,0 +1,331 @@
+package supervisor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// reload takes a request: as a new job, into the one that is remembered, or not.
+func (m *machine) reload(e evReload) {
+	switch busy := m.busy(); {
+	case m.s.Stop != nil:
+		m.do(acAnswer{Request: e.Request, Refused: RefusedStopping})
+	case e.NoQueue && (busy || m.full(e.Services)):
+		m.do(acAnswer{Request: e.Request, Refused: RefusedBusy})
+	case m.remembered() != nil:
+		j := m.remembered()
+		j.Services = union(j.Services, e.Services)
+		m.do(acAnswer{Request: e.Request, Job: j.ID})
+	default:
+		m.s.LastJob++
+		j := &Job{
+			ID: m.s.LastJob, Stage: JobRemembered, Services: e.Services,
+			First: e.First, NoQueue: e.NoQueue, Began: m.now,
+		}
+		m.s.Jobs = append(m.s.Jobs, j)
+		m.do(acAnswer{Request: e.Request, Job: j.ID})
+		if busy && m.replaces(j) {
+			m.prepare(j)
+		}
+	}
+}
+
+func (m *machine) prepare(j *Job) {
+	j.Stage = JobPreparing
+	m.do(acPrepare{j.ID})
+}
+
+// busy reports whether a reload is under way that a new one has to wait for.
+func (m *machine) busy() bool { return slices.ContainsFunc(m.s.Jobs, (*Job).busy) }
+
+func (m *machine) remembered() *Job {
+	for _, j := range m.s.Jobs {
+		if j.Stage == JobRemembered {
+			return j
+		}
+	}
+	return nil
+}
+
+// full reports whether a service has no place below max_draining.
+func (m *machine) full(names []string) bool {
+	for name, svc := range m.s.Services {
+		if (names == nil || slices.Contains(names, name)) && svc.Spec != nil &&
+			svc.retired() >= svc.Spec.Config.Retire.MaxDraining {
+			return true
+		}
+	}
+	return false
+}
+
+// replaces reports whether a new job need not wait: what is being started
+// serves nothing else yet, so an operator's fix does not wait for its grace.
+func (m *machine) replaces(j *Job) bool {
+	for _, other := range m.s.Jobs {
+		if other != j && other.Stage == JobPreparing {
+			return false
+		}
+	}
+	under := m.underWay()
+	return under != nil && under.Serving() == nil &&
+		(j.Services == nil || slices.Contains(j.Services, under.Name))
+}
+
+// underWay is the service whose upgrade has been spawned and has not ended.
+func (m *machine) underWay() *Service {
+	for _, name := range m.s.Order {
+		if svc := m.s.Services[name]; svc.Upgrade != nil && svc.Upgrade.Gen != 0 {
+			return svc
+		}
+	}
+	return nil
+}
+
+func (m *machine) isNext(svc *Service) bool {
+	u := m.underWay()
+	return u == nil || u == svc
+}
+
+func union(a, b []string) []string {
+	if a == nil || b == nil {
+		return nil // all
+	}
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// prepared begins the running part of a job, or ends it with nothing touched.
+func (m *machine) prepared(e evPrepared) {
+	j := m.s.job(e.Job)
+	if j == nil || j.Stage != JobPreparing {
+		return
+	}
+	j.Stage = JobRunning
+	fault := e.Fault
+	if m.s.Stop != nil {
+		fault = string(RefusedStopping)
+	}
+	if fault != "" {
+		j.Results = []Result{{Outcome: OutcomeRefused, Reason: fault}}
+		return
+	}
+	m.s.Digest = e.Digest
+	for _, name := range m.s.Order {
+		if !slices.Contains(e.Order, name) {
+			if !m.s.Services[name].Removed {
+				j.Removed = append(j.Removed, name)
+			}
+			e.Order = append(e.Order, name)
+		}
+	}
+	m.s.Order = e.Order
+	for _, name := range m.s.Order {
+		if m.s.Services[name] == nil {
+			m.s.Services[name] = &Service{Name: name}
+		}
+		if spec := e.Specs[name]; spec != nil {
+			m.want(j, m.s.Services[name], spec)
+		}
+	}
+}
+
+// want puts a new spec before a service.
+func (m *machine) want(j *Job, svc *Service, spec *Spec) {
+	svc.Removed = false
+	j.Results = append(j.Results, Result{Service: svc.Name, Outcome: OutcomePending})
+	if !svc.Good {
+		svc.Spec = spec // nothing better is known for restarts
+	}
+	if u := svc.Upgrade; u != nil && u.Gen != 0 {
+		m.failed(svc, svc.gen(u.Gen), "replaced by a newer reload before it served")
+	}
+	u := svc.Upgrade
+	if u == nil {
+		u = &Upgrade{Since: m.now}
+		svc.Upgrade = u
+	}
+	u.Spec, u.Jobs = spec, append(u.Jobs, j.ID)
+	j.result(svc.Name).Waiting = u.Waiting
+}
+
+// jobs starts what may be started.
+func (m *machine) jobs() bool {
+	if m.s.Stop != nil {
+		return false
+	}
+	if m.underWay() == nil {
+		for _, name := range m.s.Order {
+			if svc := m.s.Services[name]; svc.Upgrade != nil && m.upgrade(svc) {
+				return true
+			}
+		}
+	}
+	for _, j := range m.s.Jobs {
+		if j.Stage == JobRemembered && !m.busy() {
+			m.prepare(j)
+			return true
+		}
+		if len(j.Removed) > 0 && !j.pending() {
+			for _, name := range j.Removed {
+				m.remove(j, m.s.Services[name])
+			}
+			j.Removed = nil
+			return true
+		}
+	}
+	return m.forget()
+}
+
+// pending reports whether a service of the job has no final result yet.
+func (j *Job) pending() bool {
+	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.Outcome == OutcomePending })
+}
+
+// upgrade spawns the new generation of a service if its turn has come. It
+// reports whether it changed anything.
+func (m *machine) upgrade(svc *Service) bool {
+	u := svc.Upgrade
+	switch dep, verdict := m.dependency(u); verdict {
+	case depFailed:
+		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeSkipped, Reason: fmt.Sprintf("comes after %s, which failed", dep)})
+		return true
+	case depWait:
+		return m.wait(svc, true, fmt.Sprintf("waits for %s", dep))
+	}
+	cfg := &u.Spec.Config.Retire
+	if n := svc.retired(); svc.Serving() != nil && n >= cfg.MaxDraining {
+		return m.noPlace(svc, n)
+	}
+	m.wait(svc, false, "")
+	if g := svc.coming(); g != nil { // a restart that serves nothing yet
+		g.Reason = "replaced by a reload before it served"
+		m.kill(svc, g, g.Reason)
+	}
+	why := WhyReload
+	if !svc.Good && svc.LastN == 0 {
+		why = WhyStart
+	}
+	u.Gen = m.begin(svc, u.Spec, why).N
+	return true
+}
+
+type verdict int
+
+const (
+	depDone verdict = iota
+	depWait
+	depFailed
+)
+
+// dependency says how the services stand that this one comes after.
+func (m *machine) dependency(u *Upgrade) (string, verdict) {
+	for _, dep := range u.Spec.Config.After {
+		d := m.s.Services[dep]
+		if d == nil {
+			continue
+		}
+		for _, id := range u.Jobs {
+			j := m.s.job(id)
+			if j == nil {
+				continue
+			}
+			if j.First && d.Serving() == nil {
+				return dep, depWait
+			}
+			if r := j.result(dep); r != nil && !j.First {
+				switch r.Outcome {
+				case OutcomeFailed, OutcomeSkipped, OutcomeRefused:
+					return dep, depFailed
+				}
+			}
+		}
+		if d.Upgrade != nil {
+			return dep, depWait
+		}
+	}
+	return "", depDone
+}
+
+// noPlace applies on_max_draining.
+func (m *machine) noPlace(svc *Service, n int) bool {
+	cfg := &svc.Upgrade.Spec.Config.Retire
+	switch cfg.OnMaxDraining {
+	case "refuse":
+		m.conclude(svc, Result{
+			Service: svc.Name, Outcome: OutcomeRefused,
+			Reason: fmt.Sprintf("%d old generations are draining (max_draining %d)", n, cfg.MaxDraining),
+		})
+		return true
+	case "kill-oldest":
+		for _, g := range svc.Generations {
+			if g.Phase == PhaseDraining {
+				m.kill(svc, g, "oldest of max_draining: a newer one needs its place")
+				return true
+			}
+		}
+	}
+	return m.wait(svc, true, fmt.Sprintf("waits for a place: %d old generations are draining (max_draining %d)", n, cfg.MaxDraining))
+}
+
+// wait marks an upgrade as waiting or not, for the status and its reloads.
+func (m *machine) wait(svc *Service, waiting bool, why string) bool {
+	u := svc.Upgrade
+	if u.Waiting == waiting {
+		return false
+	}
+	u.Waiting = waiting
+	for _, id := range u.Jobs {
+		if j := m.s.job(id); j != nil {
+			if r := j.result(svc.Name); r != nil {
+				r.Waiting, r.Reason = waiting, why
+			}
+		}
+	}
+	if waiting {
+		m.note(svc, nil, "warn", "the upgrade %s", why)
+	}
+	return true
+}
+
+// remove retires a service that is no longer configured.
+func (m *machine) remove(j *Job, svc *Service) {
+	svc.Removed, svc.Restart = true, nil
+	j.Results = append(j.Results, Result{Service: svc.Name, Outcome: OutcomeRemoved})
+	if svc.Upgrade != nil {
+		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeRemoved, Reason: "no longer configured"})
+	}
+	if g := svc.coming(); g != nil {
+		m.kill(svc, g, "service removed")
+	}
+	if g := svc.Serving(); g != nil {
+		m.drain(svc, g, "removed", m.now.Add(g.Spec.Config.Retire.ParentShutdown))
+	}
+}
+
+// forget drops removed services of which nothing is left.
+func (m *machine) forget() bool {
+	for i, name := range m.s.Order {
+		if svc := m.s.Services[name]; svc.Removed && len(svc.Generations) == 0 {
+			delete(m.s.Services, name)
+			m.s.Order = slices.Delete(m.s.Order, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// finishJobs reports and drops the jobs whose every result is final.
+func (m *machine) finishJobs() {
+	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool {
+		if !j.done() {
+			return false
+		}
+		m.do(acJobDone{*j})
+		return true
+	})
+}

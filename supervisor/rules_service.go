@@ -1,0 +1,137 @@
+package supervisor
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// begin makes a new generation and has it spawned.
+func (m *machine) begin(svc *Service, spec *Spec, why Why) *Generation {
+	svc.LastN++
+	g := &Generation{
+		N: svc.LastN, Spec: spec, Phase: PhaseStarting, Why: why, Begun: m.now,
+		GraceEnds: m.now.Add(spec.Config.Ready.InitGrace),
+	}
+	svc.Generations = append(svc.Generations, g)
+	m.do(acSpawn{ref(svc, g)})
+	return g
+}
+
+// failed gives up a generation that has not been committed. One that may have
+// taken connections after it was told to is drained, every other is killed.
+func (m *machine) failed(svc *Service, g *Generation, reason string) {
+	if g.Reason == "" {
+		g.Reason = reason
+	}
+	was := g.Phase
+	svc.Failure = &Failure{Generation: g.N, Phase: was, Reason: g.Reason, Status: g.Status, Exited: g.Exited, At: m.now}
+	result := Result{
+		Service: svc.Name, Outcome: OutcomeFailed, Generation: g.N, Phase: was,
+		Reason: g.Reason, Status: g.Status, Exited: g.Exited,
+	}
+	rolledBack := was == PhaseBaking || (g.AcceptSent && g.ReadyAt != 0 && svc.Serving() != nil)
+	switch {
+	case g.Exited: // the caller ends what is left of it
+		g.Phase = PhaseEnding
+	case rolledBack:
+		m.drain(svc, g, "rolled back", m.now.Add(g.Spec.Config.Stop.Deadline))
+	default:
+		m.kill(svc, g, g.Reason)
+	}
+	if u := svc.Upgrade; u != nil && u.Gen == g.N {
+		m.conclude(svc, result)
+	}
+	if svc.Serving() != nil || m.s.Stop != nil || svc.Removed {
+		return
+	}
+	if g.Why == WhyReload && svc.Good {
+		// The old one died while this one started: the last good spec
+		// starts at once, unless a back-off was under way before.
+		if svc.Restart == nil {
+			svc.Restart = &Restart{At: m.now, Failures: svc.Failures}
+		}
+		return
+	}
+	m.backOff(svc, g)
+}
+
+// died: the serving generation has ended by itself.
+func (m *machine) died(svc *Service, g *Generation) {
+	g.Reason = describeStatus(g.Status) + " while serving"
+	svc.Failure = &Failure{Generation: g.N, Phase: PhaseServing, Reason: g.Reason, Status: g.Status, Exited: true, At: m.now}
+	if m.s.Stop != nil || svc.Removed {
+		return
+	}
+	served := m.now.Sub(g.Committed)
+	if served >= steadyAfter {
+		svc.Delay, svc.Failures = 0, 0
+	}
+	if svc.coming() != nil {
+		return // the starting one goes on alone
+	}
+	at := m.now // it served for longer than the delay: replaced at once
+	if served <= max(svc.Delay, svc.Spec.Config.Restart.BackoffMin) || served < shortLife {
+		delay := m.double(svc)
+		if served <= delay {
+			at = m.now.Add(jitter(delay, svc.Name, g.N))
+		}
+	}
+	svc.Restart = &Restart{At: at, Failures: svc.Failures}
+}
+
+// backOff plans the next start of the last good spec after a delay that doubles.
+func (m *machine) backOff(svc *Service, g *Generation) {
+	if svc.Spec == nil {
+		return
+	}
+	at := m.now.Add(jitter(m.double(svc), svc.Name, g.N))
+	svc.Restart = &Restart{At: at, Failures: svc.Failures}
+}
+
+// double counts a death before or soon after ready. It returns the delay that
+// stands now and doubles the next one.
+func (m *machine) double(svc *Service) time.Duration {
+	cfg := svc.Spec.Config.Restart
+	now := max(svc.Delay, cfg.BackoffMin)
+	svc.Failures++
+	svc.Delay = min(2*now, cfg.BackoffMax)
+	return now
+}
+
+// jitter spreads a delay over 90 to 110 %. It is computed and not drawn, so that
+// transition stays pure; it only has to differ between services and attempts.
+func jitter(d time.Duration, service string, n int) time.Duration {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%s/%d", service, n)
+	return d*9/10 + time.Duration(h.Sum32()%1000)*(d/5)/1000
+}
+
+// restart starts the last good spec when its wait is over and nothing serves.
+func (m *machine) restart(svc *Service) bool {
+	if svc.Restart == nil || !m.due(svc.Restart.At) || m.s.Stop != nil || svc.Removed {
+		return false
+	}
+	if svc.Serving() != nil || svc.coming() != nil {
+		return false
+	}
+	if svc.Upgrade != nil && svc.Upgrade.Gen == 0 && !svc.Upgrade.Waiting && m.isNext(svc) {
+		return false // an upgrade is about to be started instead
+	}
+	svc.Restart = nil
+	m.begin(svc, svc.Spec, WhyRestart)
+	return true
+}
+
+// conclude hands the result of an upgrade to all reloads that wait for it.
+func (m *machine) conclude(svc *Service, r Result) {
+	u := svc.Upgrade
+	svc.Upgrade = nil
+	for _, id := range u.Jobs {
+		if j := m.s.job(id); j != nil {
+			if slot := j.result(svc.Name); slot != nil && slot.Outcome == OutcomePending {
+				*slot = r
+			}
+		}
+	}
+}

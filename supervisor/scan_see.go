@@ -1,0 +1,168 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// see looks once at a generation's processes and says what that means.
+func (s *scanner) see(w *watch) evSight {
+	e := evSight{at: w.at}
+	pids := s.members(w)
+	inodes := w.inodes()
+	s.looker.Deep = w.deepAt != 0 && proc.Now() >= w.deepAt
+	sight, err := s.looker.Look(pids, inodes)
+	if err != nil {
+		e.Blind = true
+		return e
+	}
+	if len(sight.Blind) > 0 && !w.own && os.Geteuid() == 0 {
+		s.lookAs(w, &sight)
+	}
+	for _, sock := range w.sockets {
+		switch {
+		case sight.Waiting(sock.inode):
+			e.Polls = true
+		case sight.Stale[sock.inode]:
+			e.Stale = true
+		}
+		if !sight.Waiting(sock.inode) {
+			e.Idle = append(e.Idle, sock.name)
+		}
+	}
+	if !e.Polls {
+		e.Blind = len(sight.Blind) > 0
+	}
+	if w.release {
+		// What it does not hold it cannot accept on; what it holds and was not
+		// seen to wait on it may wait on in a moment, or out of sight.
+		if !e.Polls && len(sight.Held) > 0 && (len(sight.Busy) > 0 || len(sight.Skipped) > 0) {
+			e.Polls = true
+		}
+		return e
+	}
+	if !e.Blind {
+		e.Fault = w.fault(pids, e)
+	}
+	return e
+}
+
+// members are the processes of the generation. Strays, which are found by
+// reading every environment, are looked for less often while it starts.
+func (s *scanner) members(w *watch) []int {
+	var ps []proc.Process
+	var err error
+	if !w.release && w.looks%memberEvery != memberEvery-1 {
+		ps, err = proc.Descendants(w.leader)
+	} else {
+		ps, err = proc.Members(w.leader, w.token)
+	}
+	if err != nil {
+		return []int{w.leader}
+	}
+	pids := make([]int, 0, len(ps))
+	for _, p := range ps {
+		pids = append(pids, p.PID)
+	}
+	return pids
+}
+
+// lookAs has a helper of the generation's user look where handoverd may not.
+func (s *scanner) lookAs(w *watch, sight *proc.Sight) {
+	h := proc.Helper{
+		Args: []string{LookHelperName}, UID: w.uid, GID: w.gid, Groups: w.groups,
+		Reaper: s.reaper, Deep: s.looker.Deep,
+	}
+	asked := sight.Blind
+	if more, err := h.Look(asked, w.inodes()); err == nil {
+		sight.Merge(more, asked)
+	}
+}
+
+// LookHelperName is argv[0] of handoverd when it is run to look at the processes
+// of another user: main then calls proc.LookHelper and nothing else.
+const LookHelperName = "handoverd-look"
+
+// fault says what speaks against the adoption of the sockets, or "".
+func (w *watch) fault(pids []int, e evSight) string {
+	others, err := proc.Listening(pids)
+	if err != nil && len(others) == 0 {
+		return ""
+	}
+	ours := map[uint64]bool{}
+	for _, s := range w.sockets {
+		ours[s.inode] = true
+	}
+	for _, l := range others {
+		if ours[l.Inode] {
+			continue
+		}
+		for _, s := range w.sockets {
+			if s.port != 0 && s.port == l.Addr.Port() {
+				return fmt.Sprintf("process %d listens on %v itself instead of on the socket %q it was given", l.PID, l.Addr, s.name)
+			}
+		}
+		if !e.Polls {
+			return fmt.Sprintf("process %d listens on %v and on none of the sockets it was given", l.PID, l.Addr)
+		}
+	}
+	if w.adoptAll && len(e.Idle) > 0 {
+		return "nobody polls " + strings.Join(e.Idle, ", ") + ` (adopt = "all")`
+	}
+	return ""
+}
+
+// watches derives from the state which generations are to be looked at.
+func (l *loop) watches() []watchItem {
+	var out []watchItem
+	for _, name := range l.state.Order {
+		for _, g := range l.state.Services[name].Generations {
+			if c := l.children[at{name, g.N}]; c != nil && g.watched() {
+				out = append(out, l.watchItem(c, g))
+			}
+		}
+	}
+	return out
+}
+
+// watched reports whether what the generation's processes do matters now.
+func (g *Generation) watched() bool {
+	if g.PID == 0 || g.Exited || len(g.Spec.Keys) == 0 {
+		return false
+	}
+	switch g.Phase {
+	case PhaseStarting:
+		// A library child polls nothing before it is told to accept.
+		return !g.Hello || g.AcceptSent
+	case PhaseDraining:
+		return g.Release == ReleasePending
+	}
+	return false
+}
+
+func (l *loop) watchItem(c *child, g *Generation) watchItem {
+	w := watchItem{
+		at: c.at, leader: c.pid, token: c.token, release: g.Phase == PhaseDraining,
+		adoptAll: g.Spec.Config.Adopt == "all", own: g.Spec.UID == nil,
+	}
+	if w.release {
+		w.deepAt = g.ReleaseBy.Add(-deepMargin)
+	}
+	if g.Spec.UID != nil {
+		w.uid, w.gid, w.groups = *g.Spec.UID, *g.Spec.GID, g.Spec.Groups
+	}
+	for i, inode := range c.inodes {
+		s := watchedSocket{name: c.names[i], inode: inode}
+		if sock := l.sockets.open[g.Spec.Keys[i].Key]; sock != nil && isInet(sock.Addr().Kind) {
+			s.addr = sock.Addr().String()
+			if !sock.Addr().Kind.Datagram() {
+				s.port = sock.Addr().Port
+			}
+		}
+		w.sockets = append(w.sockets, s)
+	}
+	return w
+}

@@ -1,0 +1,192 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/fdpass"
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// How a socket leaves that nobody is given any more: when its queue is empty,
+// looked at each lingerStep, or after linger.
+const (
+	linger     = time.Second
+	lingerStep = 20 * time.Millisecond
+)
+
+// socketTable owns every socket, by key. Only the loop uses it.
+type socketTable struct {
+	log     *slog.Logger
+	open    map[string]*fdpass.Socket
+	leaving map[string]leaving // still open, on its way out
+}
+
+type leaving struct {
+	until, next proc.Instant
+}
+
+func newSocketTable(log *slog.Logger) *socketTable {
+	return &socketTable{log: log, open: map[string]*fdpass.Socket{}, leaving: map[string]leaving{}}
+}
+
+// add takes ownership of newly bound sockets.
+func (t *socketTable) add(bound map[string]*fdpass.Socket) { maps.Copy(t.open, bound) }
+
+// known is a copy of the table for the preparation of a reload, which runs
+// beside the loop. The sockets are borrowed.
+func (t *socketTable) known() map[string]*fdpass.Socket { return maps.Clone(t.open) }
+
+// descriptors lists the sockets of a spec in the order they are handed out.
+func (t *socketTable) descriptors(spec *Spec) ([]int, []uint64, error) {
+	var fds []int
+	var inodes []uint64
+	for _, k := range spec.Keys {
+		s := t.open[k.Key]
+		if s == nil {
+			return nil, nil, fmt.Errorf("socket %q (%s) is not open", k.Name, k.Key)
+		}
+		fds, inodes = append(fds, s.FD()), append(inodes, s.Inode())
+	}
+	return fds, inodes, nil
+}
+
+// apply gives the kept sockets the options of a spec that has just been
+// committed, the backlog again in any case (a child's listen(2) changes it for
+// every holder), and sets right what a child has changed.
+func (t *socketTable) apply(spec *Spec) {
+	for i, k := range spec.Keys {
+		s := t.open[k.Key]
+		if s == nil {
+			continue
+		}
+		if kept, _ := s.Options().Diff(spec.Config.Sockets[i].Options); len(kept) > 0 {
+			if err := s.Apply(spec.Config.Sockets[i].Options); err != nil {
+				t.log.Error("socket options not applied", "socket", k.Name, "err", err)
+			}
+		} else if err := s.Relisten(); err != nil {
+			t.log.Error("backlog not set", "socket", k.Name, "err", err)
+		}
+	}
+	t.checkFlags()
+}
+
+// checkFlags sets O_NONBLOCK again where a child has cleared it for everybody.
+func (t *socketTable) checkFlags() {
+	for _, s := range t.open {
+		if on := s.Options().Nonblocking; on != nil && !*on {
+			continue
+		}
+		if nb, err := s.Nonblocking(); err != nil || nb {
+			continue
+		}
+		t.log.Warn("O_NONBLOCK was cleared by a child, set again", "socket", s.Addr().String(), "err", s.SetNonblocking())
+	}
+}
+
+// keep begins the leave of every socket that is not needed, and ends it for one
+// that is needed again.
+func (t *socketTable) keep(needed map[string]bool, now proc.Instant) {
+	for key := range t.open {
+		_, goes := t.leaving[key]
+		switch {
+		case needed[key] && goes:
+			delete(t.leaving, key)
+		case !needed[key] && !goes:
+			t.leaving[key] = leaving{until: now.Add(linger), next: now}
+		}
+	}
+	t.leave(now)
+}
+
+// leave closes the sockets on their way out whose time has come.
+func (t *socketTable) leave(now proc.Instant) {
+	for key, l := range t.leaving {
+		if now < l.next {
+			continue
+		}
+		s := t.open[key]
+		if now < l.until && queued(s) > 0 {
+			l.next = min(l.until, now.Add(lingerStep))
+			t.leaving[key] = l
+			continue
+		}
+		delete(t.leaving, key)
+		delete(t.open, key)
+		t.close(s, "removed")
+	}
+}
+
+func (t *socketTable) close(s *fdpass.Socket, why string) {
+	// The path goes first: a client that still finds it would be reset.
+	err := errors.Join(s.Unlink(), s.Close())
+	t.log.Info("socket closed", "socket", s.Addr().String(), "why", why, "err", err)
+}
+
+// closeAll is the end.
+func (t *socketTable) closeAll() {
+	for key, s := range t.open {
+		delete(t.open, key)
+		t.close(s, "stop")
+	}
+}
+
+// next is when leave has to be called again, or 0.
+func (t *socketTable) next() proc.Instant {
+	var next proc.Instant
+	for _, l := range t.leaving {
+		if next == 0 || l.next < next {
+			next = l.next
+		}
+	}
+	return next
+}
+
+// queued is how many connections wait in the accept queue. For a listening TCP
+// socket tcpi_unacked is that length (tcp(7), TCP_INFO; net/ipv4/tcp.c,
+// tcp_get_info, Linux 2.6.24); for others it is not known and taken as 1, so
+// that they are given the whole linger.
+func queued(s *fdpass.Socket) int {
+	if s.Addr().Kind.Datagram() {
+		return 0
+	}
+	info, err := unix.GetsockoptTCPInfo(s.FD(), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 1
+	}
+	return int(info.Unacked)
+}
+
+// neededSockets are those that some generation is or will be given. What an old
+// generation has is not among them: a removed socket leaves at the commit.
+func neededSockets(s *State) map[string]bool {
+	need := map[string]bool{}
+	add := func(spec *Spec) {
+		if spec != nil {
+			for _, k := range spec.Keys {
+				need[k.Key] = true
+			}
+		}
+	}
+	for _, svc := range s.Services {
+		if svc.Removed || svc.Stop == StopDraining {
+			continue
+		}
+		add(svc.Spec)
+		if svc.Upgrade != nil {
+			add(svc.Upgrade.Spec)
+		}
+		for _, g := range svc.Generations {
+			if slices.Contains([]Phase{PhaseStarting, PhaseBaking, PhaseServing}, g.Phase) {
+				add(g.Spec)
+			}
+		}
+	}
+	return need
+}

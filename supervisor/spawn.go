@@ -1,0 +1,186 @@
+package supervisor
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/proc"
+	"github.com/handoverd/handover/internal/sdnotify"
+	"github.com/handoverd/handover/internal/shim"
+	"github.com/handoverd/handover/internal/wire"
+)
+
+// child is what the loop holds of a living generation beside its state: the
+// process and the ends of its channels. It owns them all; release closes them.
+type child struct {
+	at
+	proc   *shim.Process
+	ctl    *wire.Conn
+	notify *sdnotify.Socket
+	path   string // of the notify socket
+	inodes []uint64
+	names  []string
+	token  string
+	pid    int
+	exited bool
+}
+
+// spawn starts the shim of a generation. The program does not run before "go".
+func (l *loop) spawn(a at) {
+	svc, g := l.state.Services[a.Service], l.state.Services[a.Service].gen(a.Gen)
+	c, err := l.start(svc, g)
+	if err != nil {
+		l.queue(evSpawnFailed{a, err.Error()})
+		return
+	}
+	l.children[a] = c
+	l.queue(evSpawned{at: a, PID: c.proc.PID, StartTime: c.proc.StartTime, Token: c.token})
+	l.readers.Add(2) // Run waits for both
+	go l.readControl(c)
+	go l.readNotify(c)
+}
+
+func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
+	fds, inodes, err := l.sockets.descriptors(g.Spec)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{at: ref(svc, g), inodes: inodes, token: rand.Text()}
+	for _, k := range g.Spec.Keys {
+		c.names = append(c.names, k.Name)
+	}
+	defer func() {
+		if err != nil {
+			c.release()
+		}
+	}()
+	uid, gid := -1, -1
+	if g.Spec.UID != nil {
+		uid, gid = int(*g.Spec.UID), int(*g.Spec.GID)
+	}
+	c.path = l.dir.file("notify", fmt.Sprintf("%s.%d", svc.Name, g.N))
+	if c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid); err != nil {
+		return nil, err
+	}
+	ctl, childFD, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	c.ctl = ctl
+	defer func() { _ = unix.Close(childFD) }()
+	stdout, stderr, closeOutput, err := l.output.open(c.at, g.Spec, uid, gid)
+	if err != nil {
+		return nil, err
+	}
+	defer closeOutput()
+	h := &handout{
+		service: svc.Name, generation: g.N, token: c.token,
+		names: c.names, controlFD: firstFD + len(fds), notify: c.path,
+	}
+	spec, err := shimSpec(g.Spec, h, len(fds)+1)
+	if err != nil {
+		return nil, err
+	}
+	a := c.at
+	_, err = l.reaper.Start(func() (int, error) {
+		var startErr error
+		l.thread.Do(func() { c.proc, startErr = shim.Start(spec, append(fds, childFD), stdout, stderr) })
+		if startErr != nil {
+			return 0, startErr
+		}
+		return c.proc.PID, nil
+	}, func(e proc.Exit) { l.post(evExited{a, uint32(e.Status)}) })
+	if err != nil {
+		return nil, err
+	}
+	c.pid = c.proc.PID
+	return c, nil
+}
+
+// shimSpec is what the shim becomes.
+func shimSpec(spec *Spec, h *handout, n int) (*shim.Spec, error) {
+	cfg := &spec.Config
+	out := &shim.Spec{
+		Path: spec.Path, Dir: spec.Dir, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
+		Umask: cfg.Umask, Nice: cfg.Nice, OOMScoreAdj: cfg.OOMScoreAdj, NoNewPrivs: cfg.NoNewPrivs,
+	}
+	env := slices.Clone(spec.Env)
+	for _, d := range speaks(cfg.Dialects) {
+		for _, e := range d.environ(h) {
+			name, value, _ := strings.Cut(e, "=")
+			env = setenv(env, name, value)
+		}
+		out.ListenPID = out.ListenPID || d.listenPID() && len(h.names) > 0
+	}
+	out.Env = env
+	known := vars(env)
+	for _, arg := range cfg.Command {
+		out.Argv = append(out.Argv, expand(arg, known))
+	}
+	for i := range n {
+		out.Targets = append(out.Targets, firstFD+i)
+	}
+	for _, name := range sortedLimits(cfg.Rlimits) {
+		r, ok := rlimitNumber(name)
+		if !ok {
+			return nil, fmt.Errorf("rlimit %s: %w", name, errors.ErrUnsupported)
+		}
+		out.Rlimits = append(out.Rlimits, shim.Rlimit{Resource: r, Soft: cfg.Rlimits[name], Hard: cfg.Rlimits[name]})
+	}
+	for _, name := range cfg.AmbientCaps {
+		out.AmbientCaps = append(out.AmbientCaps, uintptr(slices.Index(capabilityNames, name)))
+	}
+	return out, nil
+}
+
+func sortedLimits(m map[string]uint64) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return names
+}
+
+// goAhead tells the shim to run the program, now that the state knows its pid.
+func (l *loop) goAhead(a at) {
+	c := l.children[a]
+	if c == nil {
+		return
+	}
+	if err := c.proc.Go(); err != nil {
+		l.queue(evSpawnFailed{a, err.Error()})
+		return
+	}
+	l.readers.Add(1) // Run waits for it
+	go l.awaitExec(c)
+}
+
+// awaitExec tells the loop if the program could not be run. Run waits for it.
+func (l *loop) awaitExec(c *child) {
+	defer l.readers.Done()
+	if err := c.proc.Result(); err != nil && !errors.Is(err, shim.ErrAborted) {
+		l.post(evSpawnFailed{c.at, err.Error()})
+	}
+}
+
+// release closes everything that the child owns, and removes its notify socket.
+func (c *child) release() {
+	if c.ctl != nil {
+		_ = c.ctl.Close()
+	}
+	if c.notify != nil {
+		_ = c.notify.Close()
+		_ = os.Remove(c.path)
+	}
+	if c.proc != nil {
+		_ = c.proc.Close()
+	}
+}

@@ -1,0 +1,217 @@
+package supervisor
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// snapshot is what the loop publishes after each turn. It is never changed.
+type snapshot struct {
+	state State
+	texts map[at]string
+}
+
+// publish lets everybody see the state as it is now.
+func (l *loop) publish() {
+	s := &snapshot{state: l.state, texts: make(map[at]string, len(l.texts))}
+	for k, v := range l.texts {
+		s.texts[k] = v
+	}
+	l.s.state.Store(s)
+}
+
+// Status is what handoverd knows, for people and programs. It holds no argv
+// and no environment.
+type Status struct {
+	PID        int             `json:"pid"`
+	Version    string          `json:"version,omitempty"`
+	Config     string          `json:"config,omitempty"` // name of the file
+	Digest     string          `json:"digest,omitempty"` // of the file last applied
+	RuntimeDir string          `json:"runtime_dir"`
+	Ready      bool            `json:"ready"` // every service serves, and no stop is under way
+	Stopping   bool            `json:"stopping,omitempty"`
+	Services   []ServiceStatus `json:"services"`
+	Reloads    []Job           `json:"reloads,omitempty"` // under way or remembered
+	Reaped     uint64          `json:"reaped,omitempty"`  // orphans that were re-parented to handoverd
+	StateError string          `json:"state_error,omitempty"`
+}
+
+// ServiceStatus is one service.
+type ServiceStatus struct {
+	Name        string             `json:"name"`
+	Ready       bool               `json:"ready"`
+	Digest      string             `json:"digest,omitempty"` // of the file that its serving generation came from
+	DrainSignal string             `json:"drain_signal,omitempty"`
+	Generations []GenerationStatus `json:"generations"`
+	Sockets     []SocketStatus     `json:"sockets,omitempty"`
+	Waiting     string             `json:"waiting,omitempty"` // what an upgrade waits for
+	WaitingFor  float64            `json:"waiting_seconds,omitempty"`
+	RestartIn   float64            `json:"restart_in_seconds,omitempty"`
+	Failures    int                `json:"failures,omitempty"`
+	Failure     *FailureStatus     `json:"last_failure,omitempty"`
+	Reloads     int                `json:"reloads"`
+	Removed     bool               `json:"removed,omitempty"`
+	Stop        StopPhase          `json:"stop,omitempty"`
+}
+
+// GenerationStatus is one living generation.
+type GenerationStatus struct {
+	Generation int     `json:"generation"`
+	PID        int     `json:"pid,omitempty"`
+	Phase      Phase   `json:"phase"`
+	Why        Why     `json:"why"`
+	Age        float64 `json:"age_seconds"`
+	ReadyBy    string  `json:"ready_by,omitempty"`
+	Adoption   string  `json:"adoption,omitempty"` // "seen", "not visible", or what is lacking
+	// Ends is how long it has until its next deadline: of its init grace while
+	// starting, SIGKILL while draining.
+	Ends       float64  `json:"deadline_in_seconds,omitempty"`
+	Release    Release  `json:"release,omitempty"`
+	StaleEpoll bool     `json:"stale_epoll,omitempty"`
+	Stuck      bool     `json:"stuck,omitempty"`
+	Idle       []string `json:"unpolled_sockets,omitempty"`
+	Text       string   `json:"status,omitempty"` // what it says of itself (STATUS=)
+	Reason     string   `json:"reason,omitempty"`
+}
+
+// SocketStatus is one socket.
+type SocketStatus struct {
+	Name        string `json:"name"`
+	Address     string `json:"address"` // as bound: port 0 is resolved
+	Inode       uint64 `json:"inode"`
+	Listening   bool   `json:"listening"`
+	Nonblocking bool   `json:"nonblocking"`
+	Queued      int    `json:"queued"` // connections in the accept queue; -1: not known
+}
+
+// FailureStatus is the last thing that went wrong.
+type FailureStatus struct {
+	Generation int     `json:"generation"`
+	Phase      Phase   `json:"phase"`
+	Reason     string  `json:"reason"`
+	Ago        float64 `json:"seconds_ago"`
+}
+
+// Status describes everything. It also looks at each socket's O_NONBLOCK and
+// sets it again where a child has cleared it.
+func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
+	var st *Status
+	err := s.ask(ctx, func(l *loop) { st = l.status() })
+	return st, err
+}
+
+// Ready reports whether every service serves, or the one named.
+func (s *Supervisor) Ready(service string) bool {
+	snap := s.state.Load()
+	if snap == nil || len(snap.state.Services) == 0 || snap.state.Stop != nil {
+		return false
+	}
+	if service != "" {
+		svc := snap.state.Services[service]
+		return svc != nil && svc.Serving() != nil
+	}
+	for _, svc := range snap.state.Services {
+		if !svc.Removed && svc.Serving() == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *loop) status() *Status {
+	now := proc.Now()
+	l.sockets.checkFlags()
+	l.publish()
+	st := &Status{
+		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,
+		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
+		Services: []ServiceStatus{},
+	}
+	if l.saveErr != nil {
+		st.StateError = l.saveErr.Error()
+	}
+	for _, j := range l.state.Jobs {
+		st.Reloads = append(st.Reloads, *j)
+	}
+	for _, name := range l.state.Order {
+		st.Services = append(st.Services, l.serviceStatus(l.state.Services[name], now))
+	}
+	return st
+}
+
+func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
+	out := ServiceStatus{
+		Name: svc.Name, Ready: svc.Serving() != nil && l.state.Stop == nil, Failures: svc.Failures,
+		Reloads: svc.Reloads, Removed: svc.Removed, Stop: svc.Stop, Generations: []GenerationStatus{},
+	}
+	if g := svc.Serving(); g != nil {
+		out.Digest, out.DrainSignal = g.Spec.Digest, unix.SignalName(unix.Signal(g.Spec.Drain))
+	}
+	if svc.Restart != nil {
+		out.RestartIn = max(0, svc.Restart.At.Sub(now).Seconds())
+	}
+	if u := svc.Upgrade; u != nil && u.Waiting {
+		out.Waiting, out.WaitingFor = "an upgrade", now.Sub(u.Since).Seconds()
+		for _, id := range u.Jobs {
+			if j := l.state.job(id); j != nil && j.result(svc.Name) != nil {
+				out.Waiting = "the upgrade " + j.result(svc.Name).Reason
+			}
+		}
+	}
+	if f := svc.Failure; f != nil {
+		out.Failure = &FailureStatus{Generation: f.Generation, Phase: f.Phase, Reason: f.Reason, Ago: now.Sub(f.At).Seconds()}
+	}
+	for _, g := range svc.Generations {
+		out.Generations = append(out.Generations, l.generationStatus(svc, g, now))
+	}
+	if svc.Spec != nil {
+		out.Sockets = l.socketStatus(svc.Spec)
+	}
+	return out
+}
+
+func (l *loop) generationStatus(svc *Service, g *Generation, now proc.Instant) GenerationStatus {
+	out := GenerationStatus{
+		Generation: g.N, PID: g.PID, Phase: g.Phase, Why: g.Why, Age: now.Sub(g.Begun).Round(time.Millisecond).Seconds(),
+		ReadyBy: g.ReadyBy, Release: g.Release, StaleEpoll: g.StaleEpoll, Stuck: g.Stuck, Idle: g.Idle,
+		Text: l.texts[ref(svc, g)], Reason: g.Reason,
+	}
+	switch {
+	case len(g.Spec.Keys) == 0:
+	case g.Blind:
+		out.Adoption = "not visible"
+	case g.Adopted:
+		out.Adoption = "seen"
+	case g.AdoptFault != "":
+		out.Adoption = g.AdoptFault
+	}
+	for _, t := range []proc.Instant{g.GraceEnds, g.KillAt} {
+		if t != 0 {
+			out.Ends = t.Sub(now).Seconds()
+		}
+	}
+	return out
+}
+
+func (l *loop) socketStatus(spec *Spec) []SocketStatus {
+	var out []SocketStatus
+	for _, k := range spec.Keys {
+		s := l.sockets.open[k.Key]
+		if s == nil {
+			continue
+		}
+		st := SocketStatus{Name: k.Name, Address: s.Addr().String(), Inode: s.Inode(), Queued: -1}
+		st.Listening, _ = s.Listening()
+		st.Nonblocking, _ = s.Nonblocking()
+		if isInet(s.Addr().Kind) {
+			st.Queued = queued(s)
+		}
+		out = append(out, st)
+	}
+	return out
+}

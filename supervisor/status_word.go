@@ -1,0 +1,30 @@
+package supervisor
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	sigTerm = int(unix.SIGTERM)
+	sigKill = int(unix.SIGKILL)
+
+	sigKillNumber = unix.SIGKILL
+)
+
+// describeStatus says how a process ended, from its wait status (wait(2)).
+func describeStatus(status uint32) string {
+	ws := unix.WaitStatus(status)
+	switch {
+	case ws.Signaled():
+		core := ""
+		if ws.CoreDump() {
+			core = ", core dumped"
+		}
+		return fmt.Sprintf("killed by %s%s", unix.SignalName(ws.Signal()), core)
+	case ws.Exited():
+		return fmt.Sprintf("exit status %d", ws.ExitStatus())
+	}
+	return fmt.Sprintf("wait status %#x", status)
+}
