@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Kind is the type and family of a socket, in the words of package net.
@@ -212,6 +213,10 @@ func canonicalUnix(a Addr, o Options) (Addr, error) {
 	}
 	if strings.ContainsRune(a.Path, 0) {
 		return Addr{}, fmt.Errorf("the path %q holds a NUL byte", a.Path)
+	}
+	if !utf8.ValidString(a.Path) {
+		// JSON has no other strings: the path would come back changed.
+		return Addr{}, fmt.Errorf("the path %q is not UTF-8", a.Path)
 	}
 	if a.Abstract() {
 		if o.Mode != nil || o.Owner != "" || o.Group != "" {

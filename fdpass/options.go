@@ -3,6 +3,7 @@ package fdpass
 import (
 	"fmt"
 	"math"
+	"unicode/utf8"
 )
 
 // DefaultBacklog is the backlog where none is set. The kernel caps it at
@@ -48,6 +49,9 @@ func (o Options) check() error {
 	}
 	if o.Mode != nil && *o.Mode > 0o777 {
 		return fmt.Errorf("mode %#o: it has permission bits only, up to 0777", *o.Mode)
+	}
+	if !utf8.ValidString(o.Owner) || !utf8.ValidString(o.Group) {
+		return fmt.Errorf("owner %q or group %q is not UTF-8", o.Owner, o.Group)
 	}
 	return nil
 }

@@ -129,7 +129,18 @@ func parseHost(host string) (netip.Addr, error) {
 	case ip.Is4() && bracketed:
 		return netip.Addr{}, fmt.Errorf("an IPv4 address is written without brackets: %s:PORT", bare)
 	}
+	if !validZone(ip.Zone()) {
+		return netip.Addr{}, fmt.Errorf("the zone %q of the address is no interface", ip.Zone())
+	}
 	return ip, nil
+}
+
+// validZone reports whether zone can be an interface's name (dev_valid_name,
+// net/core/dev.c: under 16 bytes, no slash, colon or space) and prints as itself.
+func validZone(zone string) bool {
+	return len(zone) < 16 && !strings.ContainsFunc(zone, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune("/:%?[]", r)
+	})
 }
 
 func parseOptions(query string) (Options, error) {
