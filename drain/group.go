@@ -93,18 +93,19 @@ func (g *Group) Shutdown(ctx context.Context) error {
 func (g *Group) Close() error {
 	errs := []error{g.begin()}
 	g.mu.Lock()
-	var conns []net.Conn
+	var cut []*member
 	for m := range g.members {
 		if m.conn != nil {
-			conns = append(conns, m.conn)
+			cut = append(cut, m)
 		}
 	}
 	g.mu.Unlock()
-	for _, c := range conns {
+	for _, m := range cut {
 		// One that its own goroutine closed meanwhile is not a failure.
-		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := m.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+		m.leave() // its owner may never look at it again
 	}
 	return errors.Join(errs...)
 }
