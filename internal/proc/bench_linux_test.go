@@ -19,14 +19,19 @@ func BenchmarkLook(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				defer unix.Close(ep)
+				open := []int{ep}
+				defer func() {
+					for _, fd := range open {
+						unix.Close(fd)
+					}
+				}()
 				for range n / 2 {
 					pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 					if err != nil {
 						b.Fatal(err)
 					}
 					for _, fd := range pair {
-						defer unix.Close(fd)
+						open = append(open, fd)
 						ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
 						if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 							b.Fatal(err)

@@ -243,13 +243,24 @@ func (k *kid) until(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 20 s: %s", what)
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, 5)
-		if err != nil && err != unix.EINTR {
-			t.Fatal(err)
-		}
-		if n > 0 && !ok() {
+		if ended(t, k.pidfd, 5) && !ok() {
 			t.Fatalf("process %d has ended before: %s", k.pid, what)
 		}
+	}
+}
+
+// ended waits for the end of a process, at most that many milliseconds.
+func ended(t *testing.T, pidfd, ms int) bool {
+	t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, ms)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,21 @@ import (
 // leader must be a number that cannot have been used again: that of a child held by a Reaper, or one whose start time
 // was compared just now. Zero means that there is no such process, an empty token that none is to be looked for.
 // The environment is the one at execve and can be read only as Looker says; nothing tells of a process that it hides.
-// A pass is a snapshot: a process that forks meanwhile may be missed, so look until two passes find none.
+// A pass is a snapshot: a process that forks meanwhile may be missed, and so may one in the middle of an execve, which
+// has no environment for a moment; look until two passes find none.
 func Members(leader int, token string) ([]Process, error) {
+	return findMembers(leader, token, 0)
+}
+
+// execRetries and execPause are how often and how long KillMembers waits for the environment of a process that has
+// none. A whole pass takes 6 ms longer where a process has cleared its environment for good.
+const (
+	execRetries = 3
+	execPause   = 2 // ms
+)
+
+// findMembers looks at the processes without an environment again, retries times.
+func findMembers(leader int, token string, retries int) ([]Process, error) {
 	all, err := snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("members of %d: %w", leader, err)
@@ -28,13 +42,34 @@ func Members(leader int, token string) ([]Process, error) {
 	in := make(map[int]bool)
 	byParent := make(map[int][]int, len(all))
 	var queue []int
+	var bare []stat
 	for pid, s := range all {
 		byParent[s.ppid] = append(byParent[s.ppid], pid)
-		mine := leader > 0 && (pid == leader || s.session == leader)
-		if pid != self && (mine || token != "" && carries(s, entry)) {
+		mine, empty := leader > 0 && (pid == leader || s.session == leader), false
+		if !mine && token != "" {
+			mine, empty = carries(s, entry)
+		}
+		switch {
+		case pid == self:
+		case mine:
 			in[pid] = true
 			queue = append(queue, pid)
+		case empty:
+			bare = append(bare, s)
 		}
+	}
+	for ; retries > 0 && len(bare) > 0; retries-- {
+		if _, err := unix.Poll(nil, execPause); err != nil && err != unix.EINTR {
+			return nil, os.NewSyscallError("poll", err)
+		}
+		bare = slices.DeleteFunc(bare, func(s stat) bool {
+			mine, empty := carries(s, entry)
+			if mine {
+				in[s.pid] = true
+				queue = append(queue, s.pid)
+			}
+			return !empty
+		})
 	}
 	for len(queue) > 0 {
 		next := queue[0]
@@ -63,7 +98,7 @@ func Members(leader int, token string) ([]Process, error) {
 // start time after it was opened, so that no stranger can be hit. It returns how many were still there: the work is
 // done when two passes return 0. A process that is gone is no error; err joins those of the others.
 func KillMembers(leader int, token string, sig unix.Signal) (left int, err error) {
-	members, err := Members(leader, token)
+	members, err := findMembers(leader, token, execRetries)
 	if err != nil {
 		return 0, err
 	}
@@ -113,9 +148,16 @@ func snapshot() (map[int]stat, error) {
 	return all, nil
 }
 
-func carries(s stat, entry []byte) bool {
+// carries reports whether the environment has the entry, and whether it is empty in a process that has one.
+func carries(s stat, entry []byte) (yes, empty bool) {
+	if s.kernel || s.dead() {
+		return false, false
+	}
 	environ, err := os.ReadFile(filesOf(s) + "environ")
-	return err == nil && hasVariable(environ, entry)
+	if err != nil {
+		return false, false
+	}
+	return hasVariable(environ, entry), len(environ) == 0
 }
 
 // uidOf reads the effective user. The owner of /proc/PID would be root for a process that is not dumpable.

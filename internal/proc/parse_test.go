@@ -14,12 +14,12 @@ func TestParseStat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		comm := rapid.StringOfN(rapid.RuneFrom([]rune("ab() \n0)S")), 0, 15, 15).Draw(t, "comm")
 		start := rapid.Uint64().Draw(t, "start")
-		line := fmt.Sprintf("42 (%s) S 7 8 9 0 -1 4194560 1 0 0 0 30 20 0 0 20 0 3 0 %d 123 55 18446744073709551615 1\n", comm, start)
+		line := fmt.Sprintf("42 (%s) S 7 8 9 0 -1 2097216 1 0 0 0 30 20 0 0 20 0 3 0 %d 123 55 18446744073709551615 1\n", comm, start)
 		got, err := parseStat([]byte(line))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := stat{pid: 42, ppid: 7, pgid: 8, session: 9, state: 'S', threads: 3, ticks: 50, start: start, rss: 55}
+		want := stat{pid: 42, ppid: 7, pgid: 8, session: 9, state: 'S', threads: 3, kernel: true, ticks: 50, start: start, rss: 55}
 		if got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}

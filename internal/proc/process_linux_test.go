@@ -83,8 +83,6 @@ func TestMembersByToken(t *testing.T) {
 		args: []string{"sh", "-c", "exec 4<&0; (setsid sh -c 'echo $$; exec cat' <&4 &) ; echo leader; cat"},
 		env:  []string{TokenVariable + "=" + token, "PATH=/usr/bin:/bin"},
 	})
-	said := []string{k.line(t), k.line(t)}
-	_ = said
 	find := func(leader int, token string) map[int]Process {
 		list, err := Members(leader, token)
 		if err != nil {
@@ -97,16 +95,21 @@ func TestMembersByToken(t *testing.T) {
 		return found
 	}
 	var stray Process
-	k.until(t, "the stray is an orphan", func() bool {
-		for pid, m := range find(k.pid, token) {
+	k.until(t, "the stray is an orphan, beside the leader and its cat", func() bool {
+		all := find(k.pid, token)
+		for pid, m := range all {
 			if m.Session == pid && pid != k.pid && m.PPID == os.Getpid() {
 				stray = m
 			}
 		}
-		return stray.PID != 0
+		return stray.PID != 0 && len(all) == 3
 	})
 	if leader := find(k.pid, "")[k.pid]; leader.Session != k.pid || leader.PPID != os.Getpid() || leader.UID != 0 {
 		t.Errorf("%+v", leader)
+	}
+	family, err := Descendants(k.pid)
+	if err != nil || len(family) != 2 { // the leader and its cat
+		t.Errorf("%+v, %v", family, err)
 	}
 	if _, ok := find(k.pid, "")[stray.PID]; ok {
 		t.Error("the stray was found without its token")
@@ -123,11 +126,11 @@ func TestMembersByToken(t *testing.T) {
 	}
 	defer unix.Close(pidfd)
 	left, err := KillMembers(k.pid, token, unix.SIGKILL)
-	if err != nil || left < 3 { // the leader, its cat, and the stray
+	if err != nil || left != 3 {
 		t.Errorf("%d, %v", left, err)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 20_000); n != 1 || err != nil {
-		t.Fatalf("the stray lives: %d, %v", n, err)
+	if !ended(t, pidfd, 20_000) {
+		t.Fatal("the stray lives")
 	}
 	if err := reap(stray.PID); err != nil {
 		t.Error(err)
@@ -165,14 +168,14 @@ func TestSignalExactly(t *testing.T) {
 	if err := signalExactly(Process{PID: k.pid, StartTime: started + 1}, unix.SIGKILL); !gone(err) {
 		t.Errorf("a stranger: %v", err)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, 0); n != 0 || err != nil {
-		t.Fatalf("the stranger was hit: %d, %v", n, err)
+	if ended(t, k.pidfd, 0) {
+		t.Fatal("the stranger was hit")
 	}
 	if err := signalExactly(Process{PID: k.pid, StartTime: started}, unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, 20_000); n != 1 || err != nil {
-		t.Fatalf("it lives: %d, %v", n, err)
+	if !ended(t, k.pidfd, 20_000) {
+		t.Fatal("it lives")
 	}
 	if err := signalExactly(Process{PID: k.pid, StartTime: started}, unix.SIGKILL); !gone(err) {
 		t.Errorf("a zombie: %v", err)

@@ -16,6 +16,7 @@ type stat struct {
 	pid, ppid, pgid, session int
 	state                    byte
 	threads                  int
+	kernel                   bool   // a thread of the kernel
 	ticks                    uint64 // utime + stime
 	start                    uint64 // in ticks since boot
 	rss                      uint64 // in pages
@@ -56,12 +57,14 @@ func parseStat(line []byte) (stat, error) {
 			return stat{}, fmt.Errorf("stat line of %d: field %d: %w", pid, field, err)
 		}
 	}
-	var user, system uint64
-	for field, to := range map[int]*uint64{14: &user, 15: &system, 22: &s.start, 24: &s.rss} {
+	var flags, user, system uint64
+	for field, to := range map[int]*uint64{9: &flags, 14: &user, 15: &system, 22: &s.start, 24: &s.rss} {
 		if *to, err = strconv.ParseUint(string(rest[field-3]), 10, 64); err != nil {
 			return stat{}, fmt.Errorf("stat line of %d: field %d: %w", pid, field, err)
 		}
 	}
 	s.ticks = user + system
+	const kthread = 0x00200000 // PF_KTHREAD of linux/sched.h
+	s.kernel = flags&kthread != 0
 	return s, nil
 }
