@@ -81,6 +81,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	err = l.run(ctx)
 
 	close(l.ended)
+	clean := len(l.children) == 0 // else somebody is to find them
 	for _, c := range l.children {
 		c.release()
 	}
@@ -89,7 +90,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.output.close()
 	close(threadDone)
 	l.readers.Wait()
-	return l.code, errors.Join(err, l.dir.close(err == nil))
+	return l.code, errors.Join(err, l.dir.close(clean))
 }
 
 func newLoop(s *Supervisor) (*loop, error) {

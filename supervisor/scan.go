@@ -216,11 +216,17 @@ func (s *scanner) sweepOnce(sw *sweep) {
 	}
 	sw.posted = true
 	s.mu.Lock()
-	if s.sweeps[sw.at] == sw {
+	last := s.sweeps[sw.at] == sw
+	if last {
 		delete(s.sweeps, sw.at)
 	}
 	s.mu.Unlock()
-	s.post(evGone{sw.at})
+	// A harder sweep may have taken this one's place. Only that one may say
+	// that the generation is gone, since its leader is then reaped, and a
+	// sweep that goes on could hit a stranger with the same number.
+	if last {
+		s.post(evGone{sw.at})
+	}
 }
 
 // watchOnce looks at one generation and posts what is new.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/handoverd/handover/internal/proc"
 )
@@ -109,10 +110,25 @@ func (w *watch) fault(pids []int, e evSight) string {
 			return fmt.Sprintf("process %d listens on %v and on none of the sockets it was given", l.PID, l.Addr)
 		}
 	}
+	if !e.Polls {
+		return w.spins()
+	}
 	if w.adoptAll && len(e.Idle) > 0 {
 		return "nobody polls " + strings.Join(e.Idle, ", ") + ` (adopt = "all")`
 	}
 	return ""
+}
+
+// spins recognises a program that calls accept in a loop on a non-blocking
+// socket as if it were a blocking one: it uses a whole core and waits nowhere.
+func (w *watch) spins() string {
+	lived := time.Since(w.began)
+	used, err := proc.CPUTime(w.leader)
+	if err != nil || lived < time.Second || used < lived*8/10 {
+		return ""
+	}
+	return "it uses a whole core and waits on none of its sockets, as a blocking accept loop does on a " +
+		"non-blocking socket; remedy: nonblocking = false for the socket"
 }
 
 // watches derives from the state which generations are to be looked at.
