@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 	"time"
@@ -32,7 +31,7 @@ func LookHelper() error {
 	return nil
 }
 
-// Look does what Looker.Look does, as the Helper's user. It waits for the helper to end, at most Timeout.
+// Look does what Looker.Look does, as the Helper's user. It waits for the answer, at most Timeout, and ends the helper.
 func (h *Helper) Look(pids []int, inodes []uint64) (Sight, error) {
 	var answer lookAnswer
 	if err := h.ask(lookRequest{PIDs: pids, Inodes: inodes, Deep: h.Deep}, &answer); err != nil {
@@ -72,13 +71,13 @@ func (h *Helper) ask(req lookRequest, answer *lookAnswer) error {
 		return err
 	}
 	err = converse(in, out, req, answer)
-	if err != nil {
-		kill()
+	// An answer is complete or it is none, so nothing is left to wait for but the end. That of a helper that has
+	// ended by itself is not changed by the signal.
+	kill()
+	if exit := wait(); err != nil {
+		return fmt.Errorf("%w (wait status %#x)", err, uint32(exit.Status))
 	}
-	if exit := wait(); err == nil && (!exit.Status.Exited() || exit.Status.ExitStatus() != 0) {
-		err = fmt.Errorf("helper ended with wait status %#x", uint32(exit.Status))
-	}
-	return err
+	return nil
 }
 
 // pipe returns a pipe's end for the child, a raw blocking descriptor, and our end, which takes deadlines. Ours is
@@ -105,11 +104,7 @@ func converse(in, out *os.File, req lookRequest, answer *lookAnswer) error {
 	if err := in.Close(); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	b, err := io.ReadAll(out)
-	if err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	if err := json.Unmarshal(b, answer); err != nil {
+	if err := json.NewDecoder(out).Decode(answer); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	return nil

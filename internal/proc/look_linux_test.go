@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -228,6 +229,7 @@ func childUnprivileged() error {
 	}
 	helper := Helper{
 		Args: []string{"helper"}, Env: []string{childVariable + "=look-helper"}, UID: nobody, GID: nobody,
+		Timeout: 20 * time.Second,
 	}
 	helped, err := helper.Look([]int{pid}, []uint64{inode})
 	if err != nil {
@@ -277,7 +279,7 @@ func TestHelperUnderReaper(t *testing.T) {
 	r := running(t)
 	fd, inode, _ := listen(t, 0)
 	_ = fd
-	h := Helper{Args: []string{"helper"}, Env: []string{childVariable + "=look-helper"}, Reaper: r}
+	h := Helper{Args: []string{"helper"}, Env: []string{childVariable + "=look-helper"}, Reaper: r, Timeout: 20 * time.Second}
 	s, err := h.Look([]int{os.Getpid()}, []uint64{inode})
 	if err != nil || !s.Held[inode] {
 		t.Errorf("%+v, %v", s, err)
