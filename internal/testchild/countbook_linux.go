@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// slots is how many generations a count file has room for.
+	slots = 1024
+	// slotSize is the bytes of one slot: requests taken, requests answered,
+	// connections accepted and 0, each a uint64 of the machine's byte order,
+	// at offset slotSize × generation.
+	slotSize = 4 * 8
+)
+
+// A countbook counts in a file mapped MAP_SHARED, so that the counts of a
+// process that is killed are still there (mmap(2)): what it had taken and not
+// answered is exactly what its death may lose.
+type countbook struct {
+	requests, answered, connections *atomic.Uint64
+}
+
+// openCounts maps the slot of a generation in the file TESTCHILD_COUNTS, which
+// is made when it is missing. Without that variable it counts for nobody.
+func openCounts(generation int) (*countbook, error) {
+	path := os.Getenv("TESTCHILD_COUNTS")
+	if path == "" {
+		return &countbook{new(atomic.Uint64), new(atomic.Uint64), new(atomic.Uint64)}, nil
+	}
+	if generation < 0 || generation >= slots {
+		return nil, fmt.Errorf("counts: no slot for generation %d", generation)
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o666)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	// Every process sets the same size, so the order of two does not matter.
+	if err := unix.Ftruncate(fd, slots*slotSize); err != nil {
+		return nil, &os.PathError{Op: "truncate", Path: path, Err: err}
+	}
+	mem, err := unix.Mmap(fd, 0, slots*slotSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	at := func(n int) *atomic.Uint64 {
+		return (*atomic.Uint64)(unsafe.Pointer(&mem[generation*slotSize+n*8]))
+	}
+	return &countbook{at(0), at(1), at(2)}, nil
+}
+
+// handler counts a request when it has been read, and as answered when its
+// response has been handed to the kernel.
+func (c *countbook) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.requests.Add(1)
+		next.ServeHTTP(w, r)
+		// Without the flush the response could still be in a buffer of this
+		// process, and its death would lose one that counts as answered.
+		if err := http.NewResponseController(w).Flush(); err == nil {
+			c.answered.Add(1)
+		}
+	})
+}

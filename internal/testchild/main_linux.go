@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/handoverd/handover"
+	"github.com/handoverd/handover/drain"
+	"github.com/handoverd/handover/internal/site"
+)
+
+// died is the exit status of a mode that dies on purpose.
+const died = 3
+
+// A process is what every mode has.
+type process struct {
+	generation int
+	delay      time.Duration
+	counts     *countbook
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("testchild: ")
+	p, err := newProcess()
+	check(err)
+	switch m := mode(p.generation); m {
+	case "ok", "double-fork", "ignore-drain", "ready-then-die", "udp", "hang-init", "crash-init":
+		p.native(m)
+	case "accept-raw", "accept-notify", "raw-ready-then-die", "raw-ignore-drain", "hang-accepting", "crash-accepting":
+		p.raw(m)
+	case "blocking-accept", "select":
+		p.thread(m)
+	default:
+		log.Printf("unknown mode %q", m)
+		os.Exit(2)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func newProcess() (*process, error) {
+	p := &process{}
+	// Modes that do not use package handover have the number only here.
+	p.generation, _ = strconv.Atoi(os.Getenv("HANDOVER_GENERATION"))
+	if s := os.Getenv("TESTCHILD_DELAY"); s != "" {
+		var err error
+		if p.delay, err = time.ParseDuration(s); err != nil {
+			return nil, fmt.Errorf("TESTCHILD_DELAY: %w", err)
+		}
+	}
+	var err error
+	p.counts, err = openCounts(p.generation)
+	return p, err
+}
+
+// mode decides how this generation behaves.
+func mode(generation int) string {
+	if path := os.Getenv("TESTCHILD_MODE_FILE"); path != "" {
+		// A missing file is no mode.
+		if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) != "" {
+			return strings.TrimSpace(string(b))
+		}
+	}
+	m := os.Getenv("TESTCHILD_MODE")
+	if only := os.Getenv("TESTCHILD_FAIL_GEN"); m == "" || only != "" && only != strconv.Itoa(generation) {
+		return "ok"
+	}
+	return m
+}
+
+// server answers the site and counts.
+func (p *process) server() *drain.Server {
+	return drain.HTTP(&http.Server{
+		Handler: p.counts.handler(site.Handler(p.generation)),
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				p.counts.connections.Add(1)
+			}
+		},
+	})
+}
+
+// native runs the modes that use package handover.
+func (p *process) native(mode string) {
+	child, err := handover.Inherit()
+	check(err)
+	target := p.listen(child, mode)
+	switch mode {
+	case "crash-init":
+		time.Sleep(p.delay)
+		os.Exit(died)
+	case "hang-init":
+		select {}
+	case "ready-then-die":
+		go p.die() // ends the process
+	case "ignore-drain":
+		signal.Ignore(syscall.SIGTERM)
+	case "double-fork":
+		check(grandchild())
+	}
+	check(child.Ready())
+	log.Printf("generation %d is ready", p.generation)
+	<-child.Draining()
+	if mode == "ignore-drain" {
+		select {}
+	}
+	ctx, cancel := child.DrainContext(context.Background())
+	defer cancel()
+	check(drain.All(ctx, target))
+}
+
+// listen takes the socket and serves it.
+func (p *process) listen(child *handover.Child, mode string) drain.Target {
+	network, address := os.Getenv("TESTCHILD_NETWORK"), os.Getenv("TESTCHILD_ADDR")
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	if mode == "udp" {
+		if network == "" {
+			network = "udp"
+		}
+		c, err := child.ListenPacket("http", network, address)
+		check(err)
+		log.Printf("listening on %s", c.LocalAddr())
+		t := &packets{conn: c, done: make(chan error, 1)}
+		go t.serve(p.generation) // ends with the socket
+		return t
+	}
+	if network == "" {
+		network = "tcp"
+	}
+	l, err := child.Listen("http", network, address)
+	check(err)
+	log.Printf("listening on %s", l.Addr())
+	s := p.server()
+	go serve(s, l) // ends with the drain
+	return s
+}
+
+func serve(s *drain.Server, l net.Listener) {
+	// After a supervisor that gave up on this process the listener never
+	// accepts; Ready says so too and ends the program.
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		log.Print(err)
+	}
+}
+
+func (p *process) die() {
+	time.Sleep(p.delay)
+	os.Exit(died)
+}
+
+// packets answers datagrams until it is shut down: it then reads nothing more
+// and has answered everything that it had read.
+type packets struct {
+	conn net.PacketConn
+	done chan error
+}
+
+func (t *packets) serve(generation int) { t.done <- site.ServePacket(t.conn, generation) }
+
+// Shutdown stops reading by a deadline in the past: closing would fail the
+// answer to the datagram in hand.
+func (t *packets) Shutdown(context.Context) error {
+	if err := t.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return err
+	}
+	if err := <-t.done; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return t.conn.Close()
+}
+
+func (t *packets) Close() error { return t.conn.Close() }
+
+// grandchild starts a sleeping process whose parent ends at once, in a session
+// of its own, as a daemon would.
+func grandchild() error {
+	cmd := exec.Command("/bin/sh", "-c", `sleep 1000 </dev/null >/dev/null 2>&1 & echo grandchild $!`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("grandchild: %w", err)
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}
