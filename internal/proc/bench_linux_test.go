@@ -58,3 +58,20 @@ func BenchmarkMembers(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLookRemembered looks at a process that sleeps with 1,000 descriptors.
+func BenchmarkLookRemembered(b *testing.B) {
+	fd, inode, _ := listen(b, 0)
+	k, _ := startChild(b, "accept", kidOptions{files: slices.Repeat([]int{fd}, 1000)})
+	var l Looker
+	look := func() *view {
+		if _, err := l.Look([]int{k.pid}, []uint64{inode}); err != nil {
+			b.Fatal(err)
+		}
+		return l.memory[k.pid].seen
+	}
+	k.until(b, "remembered", func() bool { before := look(); return look() == before })
+	for b.Loop() {
+		look()
+	}
+}

@@ -174,7 +174,7 @@ type kidOptions struct {
 }
 
 // start runs a program in a session of its own; the cleanup kills and reaps it.
-func start(t *testing.T, o kidOptions) *kid {
+func start(t testing.TB, o kidOptions) *kid {
 	t.Helper()
 	if o.path == "" {
 		o.path = "/proc/self/exe"
@@ -220,14 +220,14 @@ func start(t *testing.T, o kidOptions) *kid {
 }
 
 // startChild runs one of childPrograms and waits until it says ready; it returns the first line.
-func startChild(t *testing.T, program string, o kidOptions) (k *kid, first string) {
+func startChild(t testing.TB, program string, o kidOptions) (k *kid, first string) {
 	t.Helper()
 	o.env = append(o.env, childVariable+"="+program)
 	k = start(t, o)
 	return k, k.line(t)
 }
 
-func (k *kid) line(t *testing.T) string {
+func (k *kid) line(t testing.TB) string {
 	t.Helper()
 	line, err := k.out.ReadString('\n')
 	if err != nil {
@@ -237,7 +237,7 @@ func (k *kid) line(t *testing.T) string {
 }
 
 // until asks again and again, until ok says yes. It fails when the process that is waited for has ended.
-func (k *kid) until(t *testing.T, what string, ok func() bool) {
+func (k *kid) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
@@ -250,7 +250,7 @@ func (k *kid) until(t *testing.T, what string, ok func() bool) {
 }
 
 // ended waits for the end of a process, at most that many milliseconds.
-func ended(t *testing.T, pidfd, ms int) bool {
+func ended(t testing.TB, pidfd, ms int) bool {
 	t.Helper()
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, ms)
@@ -266,7 +266,7 @@ func ended(t *testing.T, pidfd, ms int) bool {
 
 // listen returns a listening TCP socket on a free port of the loopback, closed by the cleanup. It blocks, unless
 // flags say otherwise.
-func listen(t *testing.T, flags int) (fd int, inode uint64, port int) {
+func listen(t testing.TB, flags int) (fd int, inode uint64, port int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
 	if err != nil {
