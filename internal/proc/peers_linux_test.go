@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,12 +29,19 @@ func members(t *testing.T, leader int) []int {
 	return numbers
 }
 
-// endAll ends what is left of a leader's generation before the leader itself is reaped.
+// endAll ends what is left of a leader's generation before the leader itself is reaped. One pass is not enough: a
+// master may start a worker anew between the signal to the old one and its own.
 func endAll(t *testing.T, leader int) {
 	t.Helper()
 	t.Cleanup(func() {
-		if _, err := KillMembers(leader, "", unix.SIGKILL); err != nil {
-			t.Error(err)
+		for deadline, none := time.Now().Add(20*time.Second), 0; none < 2; {
+			left, err := KillMembers(leader, "", unix.SIGKILL)
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("%d are left: %v", left, err)
+			}
+			if none++; left > 0 {
+				none = 0
+			}
 		}
 	})
 }
