@@ -308,10 +308,9 @@ func TestHijackedConnectionIsKeptToTheDeadline(t *testing.T) {
 func TestHijackedConnectionEndsTheDrainWhenItCloses(t *testing.T) {
 	r := newRig(t, &http.Server{Handler: http.HandlerFunc(hijack)})
 	c := r.dial()
-	done := make(<-chan error)
 	c.send(upgrade)
 	http.ReadResponse(c.br, nil)
-	done = r.shutdown(t.Context())
+	done := r.shutdown(t.Context())
 	c.conn.Close()
 	if err := <-done; err != nil {
 		t.Errorf("Shutdown = %v", err)

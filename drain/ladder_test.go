@@ -29,20 +29,34 @@ func TestReloadLadder(t *testing.T) {
 		got  drain.Ladder
 		want drain.Ladder
 	}{
-		{"SIGTERM drains: not sent twice", drain.Reload(syscall.SIGTERM, 15*m, 5*s),
-			drain.Ladder{sig(0, syscall.SIGTERM), kill(15 * m)}},
-		{"another signal drains", drain.Reload(syscall.SIGUSR1, 15*m, 5*s),
-			drain.Ladder{sig(0, syscall.SIGUSR1), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)}},
-		{"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(),
-			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), kill(15 * m)}},
-		{"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(),
-			drain.Ladder{message, answerable(sig(s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)}},
-		{"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(),
-			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), kill(s / 2)}},
-		{"stop with less left than the grace", drain.Stop(2*s, 5*s, syscall.SIGQUIT),
-			drain.Ladder{sig(0, syscall.SIGQUIT), sig(0, syscall.SIGTERM), kill(2 * s)}},
-		{"stop with nothing left", drain.Stop(-s, 5*s, syscall.SIGTERM),
-			drain.Ladder{sig(0, syscall.SIGTERM), kill(0)}},
+		{
+			"SIGTERM drains: not sent twice", drain.Reload(syscall.SIGTERM, 15*m, 5*s),
+			drain.Ladder{sig(0, syscall.SIGTERM), kill(15 * m)},
+		},
+		{
+			"another signal drains", drain.Reload(syscall.SIGUSR1, 15*m, 5*s),
+			drain.Ladder{sig(0, syscall.SIGUSR1), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
+		},
+		{
+			"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(),
+			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), kill(15 * m)},
+		},
+		{
+			"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(),
+			drain.Ladder{message, answerable(sig(s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
+		},
+		{
+			"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(),
+			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), kill(s / 2)},
+		},
+		{
+			"stop with less left than the grace", drain.Stop(2*s, 5*s, syscall.SIGQUIT),
+			drain.Ladder{sig(0, syscall.SIGQUIT), sig(0, syscall.SIGTERM), kill(2 * s)},
+		},
+		{
+			"stop with nothing left", drain.Stop(-s, 5*s, syscall.SIGTERM),
+			drain.Ladder{sig(0, syscall.SIGTERM), kill(0)},
+		},
 		{"SIGKILL drains", drain.Reload(syscall.SIGKILL, m, s), drain.Ladder{kill(0)}},
 	}
 	for _, tt := range tests {

@@ -26,10 +26,9 @@ type countbook struct {
 	requests, answered, connections *atomic.Uint64
 }
 
-// openCounts maps the slot of a generation in the file TESTCHILD_COUNTS, which
-// is made when it is missing. Without that variable it counts for nobody.
-func openCounts(generation int) (*countbook, error) {
-	path := os.Getenv("TESTCHILD_COUNTS")
+// openCounts maps the slot of a generation in the file at path, which is made
+// when it is missing. Without a path it counts for nobody.
+func openCounts(path string, generation int) (*countbook, error) {
 	if path == "" {
 		return &countbook{new(atomic.Uint64), new(atomic.Uint64), new(atomic.Uint64)}, nil
 	}

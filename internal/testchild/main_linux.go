@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,9 +23,8 @@ const died = 3
 
 // A process is what every mode has.
 type process struct {
-	generation int
-	delay      time.Duration
-	counts     *countbook
+	settings
+	counts *countbook
 }
 
 func main() {
@@ -35,7 +32,7 @@ func main() {
 	log.SetPrefix("testchild: ")
 	p, err := newProcess()
 	check(err)
-	switch m := mode(p.generation); m {
+	switch m := p.mode; m {
 	case "ok", "double-fork", "ignore-drain", "ready-then-die", "udp", "hang-init", "crash-init":
 		p.native(m)
 	case "accept-raw", "accept-notify", "raw-ready-then-die", "raw-ignore-drain", "hang-accepting", "crash-accepting":
@@ -55,33 +52,12 @@ func check(err error) {
 }
 
 func newProcess() (*process, error) {
-	p := &process{}
-	// Modes that do not use package handover have the number only here.
-	p.generation, _ = strconv.Atoi(os.Getenv("HANDOVER_GENERATION"))
-	if s := os.Getenv("TESTCHILD_DELAY"); s != "" {
-		var err error
-		if p.delay, err = time.ParseDuration(s); err != nil {
-			return nil, fmt.Errorf("TESTCHILD_DELAY: %w", err)
-		}
+	s, err := readSettings()
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	p.counts, err = openCounts(p.generation)
-	return p, err
-}
-
-// mode decides how this generation behaves.
-func mode(generation int) string {
-	if path := os.Getenv("TESTCHILD_MODE_FILE"); path != "" {
-		// A missing file is no mode.
-		if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) != "" {
-			return strings.TrimSpace(string(b))
-		}
-	}
-	m := os.Getenv("TESTCHILD_MODE")
-	if only := os.Getenv("TESTCHILD_FAIL_GEN"); m == "" || only != "" && only != strconv.Itoa(generation) {
-		return "ok"
-	}
-	return m
+	counts, err := openCounts(s.counts, s.generation)
+	return &process{s, counts}, err
 }
 
 // server answers the site and counts.
@@ -108,7 +84,7 @@ func (p *process) native(mode string) {
 	case "hang-init":
 		select {}
 	case "ready-then-die":
-		go p.die() // ends the process
+		go p.die() // not waited for: it ends the process
 	case "ignore-drain":
 		signal.Ignore(syscall.SIGTERM)
 	case "double-fork":
@@ -127,29 +103,26 @@ func (p *process) native(mode string) {
 
 // listen takes the socket and serves it.
 func (p *process) listen(child *handover.Child, mode string) drain.Target {
-	network, address := os.Getenv("TESTCHILD_NETWORK"), os.Getenv("TESTCHILD_ADDR")
-	if address == "" {
-		address = "127.0.0.1:0"
-	}
+	network := p.network
 	if mode == "udp" {
 		if network == "" {
 			network = "udp"
 		}
-		c, err := child.ListenPacket("http", network, address)
+		c, err := child.ListenPacket("http", network, p.address)
 		check(err)
 		log.Printf("listening on %s", c.LocalAddr())
 		t := &packets{conn: c, done: make(chan error, 1)}
-		go t.serve(p.generation) // ends with the socket
+		go t.serve(p.generation) // Shutdown waits for it
 		return t
 	}
 	if network == "" {
 		network = "tcp"
 	}
-	l, err := child.Listen("http", network, address)
+	l, err := child.Listen("http", network, p.address)
 	check(err)
 	log.Printf("listening on %s", l.Addr())
 	s := p.server()
-	go serve(s, l) // ends with the drain
+	go serve(s, l) // the drain waits for what it accepted
 	return s
 }
 

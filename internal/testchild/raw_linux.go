@@ -31,11 +31,11 @@ func (p *process) raw(mode string) {
 	check(err)
 	check(f.Close())
 	s := p.server()
-	go serve(s, l) // ends with the drain
+	go serve(s, l) // the drain waits for what it accepted
 
 	switch mode {
 	case "accept-notify", "raw-ready-then-die":
-		check(notifyReady())
+		check(notifyReady(p.notify))
 	}
 	if mode == "crash-accepting" || mode == "raw-ready-then-die" {
 		p.die()
@@ -46,8 +46,7 @@ func (p *process) raw(mode string) {
 }
 
 // notifyReady sends READY=1 as sd_notify(3) does.
-func notifyReady() error {
-	name := os.Getenv("NOTIFY_SOCKET")
+func notifyReady(name string) error {
 	if name == "" {
 		return errors.New("NOTIFY_SOCKET is not set")
 	}
@@ -66,8 +65,8 @@ func notifyReady() error {
 func (p *process) thread(mode string) {
 	l := &threadListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	s := p.server()
-	go serve(s, l)              // ends with the drain
-	go l.loop(mode == "select") // ends with the process
+	go serve(s, l)              // the drain waits for what it accepted
+	go l.loop(mode == "select") // not waited for: nothing can wake it
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	<-term
