@@ -20,5 +20,5 @@
 // are left there for the other holders of the socket. A program that holds its
 // socket alone resets what is queued, with this package as without.
 //
-// It imports the standard library only and works on every platform.
+// It imports the standard library only and nothing in it is particular to Linux.
 package drain
