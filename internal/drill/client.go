@@ -22,10 +22,12 @@ type client struct {
 	r, w   int  // unread bytes are buf[r:w]
 	begun  bool // a byte of the present answer has come
 	reused bool // an answer has come on this connection before
+
+	proxyField string // header field of a proxy's generation, or empty
 }
 
-func newClient(c net.Conn) *client {
-	return &client{c: c, buf: headPool.Get().(*[headSize]byte)}
+func newClient(c net.Conn, proxyField string) *client {
+	return &client{c: c, buf: headPool.Get().(*[headSize]byte), proxyField: proxyField}
 }
 
 // close closes the connection. Where unread bytes are left the kernel resets it: that is done to failed connections only.

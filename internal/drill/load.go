@@ -49,6 +49,10 @@ type Load struct {
 	Requests int
 	// Host is the Host header. Empty: "drill".
 	Host string
+	// GenerationHeader is a header field in which a proxy that stands before the server tells its own generation, in decimal: where
+	// it is set, that generation is the one that counts, in windows, reports and WaitGeneration. The server's own is verified as
+	// ever. A good answer without it is KindWrongBody. Empty: the generation is the server's. ModeTCP and ModeUDP have no header.
+	GenerationHeader string
 }
 
 // Bounds of what a Load may ask for.
@@ -129,6 +133,9 @@ func (l *Load) checkMode() error {
 		setDefault(&l.Timeout, 2*time.Second)
 	default:
 		return fmt.Errorf("unknown mode %q", l.Mode)
+	}
+	if l.GenerationHeader != "" && (l.Mode == ModeTCP || l.Mode == ModeUDP) {
+		return fmt.Errorf("mode %s has no header %s", l.Mode, l.GenerationHeader)
 	}
 	if datagram != (l.Mode == ModeUDP) {
 		return fmt.Errorf("mode %s does not go with network %q", l.Mode, l.Network)

@@ -24,6 +24,9 @@ type response struct {
 	keep               bool // the connection may carry another request
 	untilEOF           bool // the body had no length and ended with the connection
 
+	proxyField string // the field that sets proxy, or empty
+	proxy      string
+
 	length  int64 // -1: none given
 	chunked bool
 }
@@ -46,7 +49,7 @@ func (k *client) readResponse(scratch []byte) (response, error) {
 
 // readHead reads up to and including the empty line.
 func (k *client) readHead() (response, error) {
-	a := response{length: -1}
+	a := response{length: -1, proxyField: k.proxyField}
 	var end int
 	for {
 		end = bytes.Index(k.buf[k.r:k.w], []byte("\r\n\r\n"))
@@ -106,6 +109,8 @@ func (a *response) field(name, value []byte) error {
 		a.generation = string(value)
 	case is("X-Request-Number"):
 		a.number = string(value)
+	case a.proxyField != "" && is(a.proxyField):
+		a.proxy = string(value)
 	}
 	return nil
 }

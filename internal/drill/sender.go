@@ -2,6 +2,8 @@ package drill
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -109,7 +111,7 @@ func (s *sender) do(o *outcome) *failure {
 		if err != nil {
 			return connectFailure(err)
 		}
-		s.conn = newClient(c)
+		s.conn = newClient(c, s.run.load.GenerationHeader)
 	}
 	if s.run.load.Mode == ModeTCP {
 		o.end = time.Now()
@@ -138,6 +140,11 @@ func (s *sender) do(o *outcome) *failure {
 // verify checks an answer that came wholly.
 func (s *sender) verify(q Query, a response, o *outcome) *failure {
 	generation, err := q.Verify(Answer{Status: a.status, Generation: a.generation, Number: a.number, Body: a.body}, s.sent)
+	if name := s.run.load.GenerationHeader; err == nil && name != "" {
+		if generation, err = strconv.Atoi(a.proxy); err != nil {
+			err = fmt.Errorf("header %s: %w", name, err)
+		}
+	}
 	o.generation = generation
 	switch {
 	case err == nil:
