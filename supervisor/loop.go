@@ -19,8 +19,9 @@ type loop struct {
 	log  *slog.Logger
 
 	state    State
-	config   *Config // last applied
-	pending  []event // made by actions, handled before anything from outside
+	config   *Config      // last applied
+	turned   proc.Instant // when the last turn was
+	pending  []event      // made by actions, handled before anything from outside
 	children map[at]*child
 	texts    map[at]string // STATUS= of the generations
 	sockets  *socketTable
@@ -183,22 +184,24 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// setTimer sets the one timer to the earliest deadline.
+// setTimer sets the one timer to the earliest deadline. Deadlines are compared
+// with the time of the last turn, not with the present: what fell due since then
+// has not been acted on, and would be passed over.
 func (l *loop) setTimer(timer *time.Timer) {
-	now := proc.Now()
-	next := nextDeadline(&l.state, now)
+	next := nextDeadline(&l.state, l.turned)
 	if t := l.sockets.next(); t != 0 && (next == 0 || t < next) {
 		next = t
 	}
 	timer.Stop()
 	if next != 0 {
-		timer.Reset(max(0, next.Sub(now)))
+		timer.Reset(max(0, next.Until()))
 	}
 }
 
 // turn is one turn: decide, write the state, act.
 func (l *loop) turn(e event) {
 	now := proc.Now()
+	l.turned = now
 	old := l.state
 	next, actions := transition(old, e, now)
 	l.state = next
