@@ -193,7 +193,7 @@ func (l *loop) answer(a acAnswer) {
 
 // jobDone tells all who wait for a job how it ended.
 func (l *loop) jobDone(j Job) {
-	r := &ReloadReport{Job: j.ID}
+	r := &ReloadReport{Job: j.ID, First: j.First}
 	for _, res := range j.Results {
 		s := ServiceResult{Result: res}
 		if res.Exited {

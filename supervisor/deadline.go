@@ -3,7 +3,8 @@ package supervisor
 import "github.com/handoverd/handover/internal/proc"
 
 // nextDeadline is the earliest time after now at which something falls due, or
-// 0. It is what the loop's one timer is set to.
+// 0. It is what the loop's one timer is set to. Now is the time of the last
+// transition, which has done all that was due then.
 func nextDeadline(s *State, now proc.Instant) proc.Instant {
 	var next proc.Instant
 	consider := func(ts ...proc.Instant) {

@@ -115,15 +115,20 @@ func (m *machine) prepared(e evPrepared) {
 		return
 	}
 	m.s.Digest = e.Digest
+	order := slices.Clone(e.Order)
 	for _, name := range m.s.Order {
-		if !slices.Contains(e.Order, name) {
+		if !slices.Contains(order, name) {
 			if !m.s.Services[name].Removed {
 				j.Removed = append(j.Removed, name)
 			}
-			e.Order = append(e.Order, name)
+			order = append(order, name)
 		}
 	}
-	m.s.Order = e.Order
+	// One that was removed while this was being prepared does not come back
+	// without a spec.
+	m.s.Order = slices.DeleteFunc(order, func(name string) bool {
+		return m.s.Services[name] == nil && e.Specs[name] == nil
+	})
 	for _, name := range m.s.Order {
 		if m.s.Services[name] == nil {
 			m.s.Services[name] = &Service{Name: name}
@@ -137,6 +142,11 @@ func (m *machine) prepared(e evPrepared) {
 // want puts a new spec before a service.
 func (m *machine) want(j *Job, svc *Service, spec *Spec) {
 	svc.Removed = false
+	for _, other := range m.s.Jobs { // a removal that has not begun is overtaken
+		if i := slices.Index(other.Removed, svc.Name); i >= 0 {
+			other.Removed = slices.Delete(other.Removed, i, i+1)
+		}
+	}
 	j.Results = append(j.Results, Result{Service: svc.Name, Outcome: OutcomePending})
 	if !svc.Good {
 		svc.Spec = spec // nothing better is known for restarts
@@ -149,8 +159,14 @@ func (m *machine) want(j *Job, svc *Service, spec *Spec) {
 		u = &Upgrade{Since: m.now}
 		svc.Upgrade = u
 	}
+	if u.Waiting {
+		for _, id := range u.Jobs { // it joins those that wait, for the same reason
+			if other := m.s.job(id); other != nil && other.result(svc.Name) != nil {
+				j.result(svc.Name).Waiting, j.result(svc.Name).Reason = true, other.result(svc.Name).Reason
+			}
+		}
+	}
 	u.Spec, u.Jobs = spec, append(u.Jobs, j.ID)
-	j.result(svc.Name).Waiting = u.Waiting
 }
 
 // jobs starts what may be started.
@@ -172,7 +188,10 @@ func (m *machine) jobs() bool {
 		}
 		if len(j.Removed) > 0 && !j.pending() {
 			for _, name := range j.Removed {
-				m.remove(j, m.s.Services[name])
+				j.Results = append(j.Results, Result{Service: name, Outcome: OutcomeRemoved})
+				if svc := m.s.Services[name]; svc != nil { // else an earlier one removed it
+					m.remove(svc)
+				}
 			}
 			j.Removed = nil
 			return true
@@ -263,7 +282,15 @@ func (m *machine) noPlace(svc *Service, n int) bool {
 		return true
 	case "kill-oldest":
 		for _, g := range svc.Generations {
-			if g.Phase == PhaseDraining {
+			if n < cfg.MaxDraining {
+				break // those that are ending make room
+			}
+			if g.Phase == PhaseEnding || g.Phase == PhaseKilling && !g.Stuck {
+				n--
+			}
+		}
+		for _, g := range svc.Generations {
+			if n >= cfg.MaxDraining && g.Phase == PhaseDraining {
 				m.kill(svc, g, "oldest of max_draining: a newer one needs its place")
 				return true
 			}
@@ -293,17 +320,19 @@ func (m *machine) wait(svc *Service, waiting bool, why string) bool {
 }
 
 // remove retires a service that is no longer configured.
-func (m *machine) remove(j *Job, svc *Service) {
-	svc.Removed, svc.Restart = true, nil
-	j.Results = append(j.Results, Result{Service: svc.Name, Outcome: OutcomeRemoved})
+func (m *machine) remove(svc *Service) {
+	// Its spec is good no more: if it comes back, its sockets do not.
+	svc.Removed, svc.Good, svc.Restart = true, false, nil
 	if svc.Upgrade != nil {
 		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeRemoved, Reason: "no longer configured"})
 	}
-	if g := svc.coming(); g != nil {
-		m.kill(svc, g, "service removed")
-	}
-	if g := svc.Serving(); g != nil {
-		m.drain(svc, g, "removed", m.now.Add(g.Spec.Config.Retire.ParentShutdown))
+	for _, g := range svc.Generations {
+		switch g.Phase {
+		case PhaseStarting:
+			m.kill(svc, g, "service removed")
+		case PhaseBaking, PhaseServing:
+			m.drain(svc, g, "removed", m.now.Add(g.Spec.Config.Retire.ParentShutdown))
+		}
 	}
 }
 

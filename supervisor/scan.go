@@ -44,6 +44,7 @@ type watch struct {
 	watchItem
 	began, next time.Time
 	looks       int
+	wide        bool      // somebody else than the main process accepts
 	letGo       time.Time // since when it has been seen to poll nothing
 	posted      bool
 	last        evSight

@@ -11,8 +11,24 @@ import (
 
 // see looks once at a generation's processes and says what that means.
 func (s *scanner) see(w *watch) evSight {
+	if !w.release && !w.wide {
+		// Most programs accept in their main process: it alone is looked at
+		// every time, which is cheap, and the others every other time.
+		if e := s.seeThese(w, []int{w.leader}); e.Polls || w.looks%2 == 0 && w.posted {
+			if !e.Polls {
+				return w.last // nothing new
+			}
+			return e
+		}
+	}
+	e := s.seeThese(w, s.members(w))
+	w.wide = w.wide || e.Polls
+	return e
+}
+
+// seeThese looks at some processes of the generation.
+func (s *scanner) seeThese(w *watch, pids []int) evSight {
 	e := evSight{at: w.at}
-	pids := s.members(w)
 	inodes := w.inodes()
 	s.looker.Deep = w.deepAt != 0 && proc.Now() >= w.deepAt
 	sight, err := s.looker.Look(pids, inodes)
@@ -51,7 +67,7 @@ func (s *scanner) see(w *watch) evSight {
 	return e
 }
 
-// members are the processes of the generation. Strays, which are found by
+// members are all processes of the generation. Strays, which are found by
 // reading every environment, are looked for less often while it starts.
 func (s *scanner) members(w *watch) []int {
 	var ps []proc.Process

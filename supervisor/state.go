@@ -71,7 +71,7 @@ type Generation struct {
 	Token     string       `json:"token"` // in the environment of all it starts
 	PID       int          `json:"pid,omitempty"`
 	StartTime uint64       `json:"start_time,omitempty"` // /proc/PID/stat field 22
-	Begun     proc.Instant `json:"begun"`
+	Begun     proc.Instant `json:"begun"` // decided upon; once PID is set, spawned
 
 	Hello      bool         `json:"hello,omitempty"`  // uses the child protocol
 	Notify     bool         `json:"notify,omitempty"` // sent some sd_notify message

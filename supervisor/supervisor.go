@@ -104,6 +104,7 @@ type ReloadRequest struct {
 // ReloadReport is how a reload ended.
 type ReloadReport struct {
 	Job     int             `json:"job"`
+	First   bool            `json:"first,omitempty"` // the start of handoverd itself
 	Results []ServiceResult `json:"results"`
 }
 

@@ -140,6 +140,7 @@ func (m *machine) spawned(e evSpawned) {
 		return
 	}
 	g.PID, g.StartTime, g.Token = e.PID, e.StartTime, e.Token
+	g.Begun = m.now // alive counts from here
 	if g.Phase == PhaseStarting {
 		m.do(acGo{ref(svc, g)})
 	} else { // given up meanwhile: it never runs
@@ -148,14 +149,11 @@ func (m *machine) spawned(e evSpawned) {
 }
 
 func (m *machine) spawnFailed(svc *Service, g *Generation, reason string) {
-	if g.Reason == "" {
-		g.Reason = reason
-	}
 	if g.Phase == PhaseStarting {
 		m.failed(svc, g, reason)
 	}
 	if g.PID == 0 { // no process: nothing to wait for
-		m.gone(svc, g)
+		m.drop(svc, g)
 	}
 }
 
@@ -214,7 +212,14 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 		}
 	}
 	g.Phase = PhaseEnding
-	g.SignalAt, g.TermAt, g.KillAt = 0, 0, m.now.Add(grace)
+	end := m.now.Add(grace)
+	if was == PhaseDraining { // the deadline is for everything that it started
+		end = min(end, g.KillAt)
+	}
+	if m.s.Stop != nil {
+		end = min(end, svc.deadline(m.s.Stop))
+	}
+	g.SignalAt, g.TermAt, g.KillAt = 0, 0, end
 	if g.DrainBegan == 0 {
 		g.DrainBegan = m.now
 	}
@@ -236,9 +241,14 @@ func exitReason(g *Generation, p Phase) string {
 }
 
 func (m *machine) gone(svc *Service, g *Generation) {
-	if g.PID != 0 && !g.Exited && g.Phase != PhaseKilling {
-		return // it cannot be: its main process lives
+	if !g.Exited && (g.PID == 0 || g.Phase != PhaseKilling) {
+		return // it cannot be: its main process lives, or is about to
 	}
+	m.drop(svc, g)
+}
+
+// drop forgets a generation of which nothing is left.
+func (m *machine) drop(svc *Service, g *Generation) {
 	i := slices.Index(svc.Generations, g)
 	svc.Generations = slices.Delete(svc.Generations, i, i+1)
 	if st := m.s.Stop; st != nil && g.Cut {
