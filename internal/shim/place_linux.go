@@ -132,7 +132,7 @@ func (c *child) moveUp(fd int) (int, *ExecError) {
 // place puts each descriptor on its target, without close-on-exec; everything
 // else from 3 on gets that flag, whoever left it there.
 func (c *child) place() *ExecError {
-	if err := error(nil); err != nil {
+	if err := closeAtExec(); err != nil {
 		return failed("descriptors", "", "close-on-exec", err)
 	}
 	for i, t := range c.spec.Targets {
