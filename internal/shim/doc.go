@@ -44,6 +44,12 @@
 // Spec is not sent as JSON for another reason too: encoding/json replaces bytes
 // that are not UTF-8, and arguments, environment and paths may hold any byte.
 //
+// Measured with /bin/true (Go 1.26.8, Linux 6.18, two busy cores, medians of 400
+// pairs): 0.55 ms bare; through the shim 1.3 to 1.9 ms more, with or without
+// net/http and cobra in the binary. An empty Go program alone takes 0.5 ms
+// more. BenchmarkSpawn measures the same in the test binary, whose own imports
+// sort before this package: 3 ms more.
+//
 // # Threads of the parent
 //
 // Start forks on the calling thread. PR_SET_PDEATHSIG of a program follows the
