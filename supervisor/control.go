@@ -52,9 +52,15 @@ func (s *Supervisor) serveControl() error {
 		IdleTimeout:       30 * time.Second,
 		ConnContext:       withPeer,
 	}
+	s.serveUntilDone(srv, l)
+	return nil
+}
+
+// serveUntilDone serves until Run ends; finish waits for the end.
+func (s *Supervisor) serveUntilDone(srv *http.Server, l net.Listener) {
+	s.servers.Add(2)
 	go s.closeServer(srv)
 	go s.serve(srv, l)
-	return nil
 }
 
 // listenPrivate binds a path that is 0600 from its first instant.
@@ -70,6 +76,7 @@ func listenPrivate(path string) (net.Listener, error) {
 // closeServer ends when Run does, and ends serve. The answers of the
 // last turn have a moment to be written.
 func (s *Supervisor) closeServer(srv *http.Server) {
+	defer s.servers.Done()
 	<-s.done
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -79,6 +86,7 @@ func (s *Supervisor) closeServer(srv *http.Server) {
 
 // serve answers requests until closeServer ends it.
 func (s *Supervisor) serve(srv *http.Server, l net.Listener) {
+	defer s.servers.Done()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		s.opts.Log.Error("not served any more", "address", l.Addr().String(), "err", err)
 	}

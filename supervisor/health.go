@@ -42,8 +42,7 @@ func (s *Supervisor) serveHTTP() error {
 		}
 		listeners = append(listeners, l)
 		srv := &http.Server{Handler: a.h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-		go s.closeServer(srv)
-		go s.serve(srv, l)
+		s.serveUntilDone(srv, l)
 	}
 	return nil
 }

@@ -52,13 +52,13 @@ type loop struct {
 // cut off. A first start that is refused (a bind, a check) is an error, and so is a
 // runtime directory that cannot be had.
 func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
-	defer s.hub.close()
-	defer close(s.done)
 	l, err := newLoop(s)
 	if err != nil {
+		s.finish()
 		return 1, err
 	}
 	if err := errors.Join(s.serveControl(), s.serveHTTP()); err != nil {
+		s.finish()
 		return 1, errors.Join(err, l.dir.close(false))
 	}
 	threadDone := make(chan struct{})
@@ -91,7 +91,18 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.output.close()
 	close(threadDone)
 	l.readers.Wait()
+	// The lock goes last: whoever has it makes the control socket anew, and must
+	// not have it taken away by us.
+	s.finish()
 	return l.code, errors.Join(err, l.dir.close(clean))
+}
+
+// finish ends everybody who talks to this supervisor, once all has been said. It
+// waits until the last answers were written, though not for long.
+func (s *Supervisor) finish() {
+	close(s.done)
+	s.hub.close()
+	s.servers.Wait()
 }
 
 func newLoop(s *Supervisor) (*loop, error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
@@ -44,6 +45,8 @@ type Supervisor struct {
 	done  chan struct{}    // closed when Run returns
 	state atomic.Pointer[snapshot]
 	hub   hub
+
+	servers sync.WaitGroup // of the HTTP servers; finish waits for them
 }
 
 // Errors of Reload and Run.
