@@ -45,6 +45,10 @@ func (m *machine) generation(svc *Service, g *Generation) bool {
 	case PhaseKilling:
 		if !g.Stuck && m.now >= g.Killed.Add(stuckAfter) {
 			g.Stuck = true
+			if g.Release == ReleasePending {
+				g.Release = ReleaseNo
+			}
+			m.settleRelease(svc, g)
 			m.note(svc, g, "error", "stuck: the kernel has not ended it within %v of SIGKILL", stuckAfter)
 			return true
 		}
@@ -137,9 +141,6 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 	switch {
 	case m.due(g.KillAt):
 		m.kill(svc, g, fmt.Sprintf("deadline of its drain (%s)", g.DrainWhy))
-	case m.due(g.TermAt):
-		g.TermAt = 0
-		m.do(acSignal{ref(svc, g), sigTerm})
 	case g.SignalAt != 0 && g.Answered:
 		g.SignalAt = 0 // the library drains: the signal would end it
 	case m.due(g.SignalAt):
@@ -148,6 +149,9 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 			m.note(svc, g, "warn", "no answer to the drain message within %v: signalled", drainAnswer)
 		}
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
+	case m.due(g.TermAt):
+		g.TermAt = 0
+		m.do(acSignal{ref(svc, g), sigTerm})
 	case g.Release == ReleasePending && m.due(g.ReleaseBy):
 		m.notReleased(svc, g)
 	default:
@@ -172,7 +176,7 @@ func (m *machine) notReleased(svc *Service, g *Generation) {
 
 // kill sends SIGKILL to everything of a generation.
 func (m *machine) kill(svc *Service, g *Generation, reason string) {
-	if !g.Exited && (g.Phase == PhaseServing || g.Phase == PhaseDraining) {
+	if !g.Exited && (g.Phase == PhaseBaking || g.Phase == PhaseServing || g.Phase == PhaseDraining) {
 		g.Cut = true
 	}
 	if g.Reason == "" {
@@ -206,7 +210,7 @@ func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.I
 	} else {
 		g.SignalAt = m.now
 	}
-	if len(g.Spec.Keys) > 0 {
+	if len(g.Spec.Keys) > 0 && why != "stop" { // a stop has a deadline of its own
 		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(cfg.ReleaseTimeout)
 	}
 }

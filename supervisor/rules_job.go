@@ -7,6 +7,9 @@ import (
 
 // reload takes a request: as a new job, into the one that is remembered, or not.
 func (m *machine) reload(e evReload) {
+	if len(e.Services) == 0 {
+		e.Services = nil // all, also after JSON, which knows no empty list here
+	}
 	switch busy := m.busy(); {
 	case m.s.Stop != nil:
 		m.do(acAnswer{Request: e.Request, Refused: RefusedStopping})
@@ -16,6 +19,9 @@ func (m *machine) reload(e evReload) {
 		j := m.remembered()
 		j.Services = union(j.Services, e.Services)
 		m.do(acAnswer{Request: e.Request, Job: j.ID})
+		if m.replaces(j) {
+			m.prepare(j)
+		}
 	default:
 		m.s.LastJob++
 		j := &Job{
@@ -50,7 +56,7 @@ func (m *machine) remembered() *Job {
 // full reports whether a service has no place below max_draining.
 func (m *machine) full(names []string) bool {
 	for name, svc := range m.s.Services {
-		if (names == nil || slices.Contains(names, name)) && svc.Spec != nil &&
+		if (names == nil || slices.Contains(names, name)) && svc.Serving() != nil &&
 			svc.retired() >= svc.Spec.Config.Retire.MaxDraining {
 			return true
 		}
@@ -61,13 +67,8 @@ func (m *machine) full(names []string) bool {
 // replaces reports whether a new job need not wait: what is being started
 // serves nothing else yet, so an operator's fix does not wait for its grace.
 func (m *machine) replaces(j *Job) bool {
-	for _, other := range m.s.Jobs {
-		if other != j && other.Stage == JobPreparing {
-			return false
-		}
-	}
 	under := m.underWay()
-	return under != nil && under.Serving() == nil &&
+	return !m.preparing() && under != nil && under.Serving() == nil &&
 		(j.Services == nil || slices.Contains(j.Services, under.Name))
 }
 
@@ -81,9 +82,15 @@ func (m *machine) underWay() *Service {
 	return nil
 }
 
+// isNext reports whether the upgrade of the service can be spawned now.
 func (m *machine) isNext(svc *Service) bool {
-	u := m.underWay()
-	return u == nil || u == svc
+	return svc.Upgrade.Gen == 0 && m.underWay() == nil && !m.preparing()
+}
+
+// preparing reports whether a newer reload is being prepared. Nothing is spawned
+// meanwhile that it would replace at once.
+func (m *machine) preparing() bool {
+	return slices.ContainsFunc(m.s.Jobs, func(j *Job) bool { return j.Stage == JobPreparing })
 }
 
 func union(a, b []string) []string {
@@ -152,12 +159,15 @@ func (m *machine) want(j *Job, svc *Service, spec *Spec) {
 		svc.Spec = spec // nothing better is known for restarts
 	}
 	if u := svc.Upgrade; u != nil && u.Gen != 0 {
-		m.failed(svc, svc.gen(u.Gen), "replaced by a newer reload before it served")
+		m.failed(svc, svc.gen(u.Gen), replacedReason)
 	}
 	u := svc.Upgrade
 	if u == nil {
 		u = &Upgrade{Since: m.now}
 		svc.Upgrade = u
+	}
+	if svc.Serving() == nil {
+		m.wait(svc, false, "") // an operator's fix does not wait
 	}
 	if u.Waiting {
 		for _, id := range u.Jobs { // it joins those that wait, for the same reason
@@ -174,7 +184,7 @@ func (m *machine) jobs() bool {
 	if m.s.Stop != nil {
 		return false
 	}
-	if m.underWay() == nil {
+	if m.underWay() == nil && !m.preparing() {
 		for _, name := range m.s.Order {
 			if svc := m.s.Services[name]; svc.Upgrade != nil && m.upgrade(svc) {
 				return true
@@ -209,15 +219,16 @@ func (j *Job) pending() bool {
 // reports whether it changed anything.
 func (m *machine) upgrade(svc *Service) bool {
 	u := svc.Upgrade
-	switch dep, verdict := m.dependency(u); verdict {
-	case depFailed:
-		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeSkipped, Reason: fmt.Sprintf("comes after %s, which failed", dep)})
+	if m.skip(svc) {
 		return true
-	case depWait:
+	}
+	if dep := m.dependency(u); dep != "" {
 		return m.wait(svc, true, fmt.Sprintf("waits for %s", dep))
 	}
 	cfg := &u.Spec.Config.Retire
-	if n := svc.retired(); svc.Serving() != nil && n >= cfg.MaxDraining {
+	// Where nothing serves a reload does not wait; one that waits already leaves
+	// it to the restart.
+	if n := svc.retired(); (svc.Serving() != nil || u.Waiting) && n >= cfg.MaxDraining {
 		return m.noPlace(svc, n)
 	}
 	m.wait(svc, false, "")
@@ -233,70 +244,78 @@ func (m *machine) upgrade(svc *Service) bool {
 	return true
 }
 
-type verdict int
+// skip ends the reloads in which a service has failed that this one comes after.
+// The first start is not ended by that: it waits until that service serves.
+func (m *machine) skip(svc *Service) bool {
+	u := svc.Upgrade
+	for _, dep := range u.Spec.Config.After {
+		for _, id := range u.Jobs {
+			j := m.s.job(id)
+			if j == nil || j.First {
+				continue
+			}
+			if r := j.result(dep); r != nil && r.Outcome.bad() {
+				var first []int
+				if j := m.s.job(u.Jobs[0]); j != nil && j.First {
+					first, u.Jobs = u.Jobs[:1], u.Jobs[1:]
+				}
+				m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeSkipped, Reason: fmt.Sprintf("comes after %s, which failed", dep)})
+				if first != nil {
+					u.Jobs, svc.Upgrade = first, u
+				}
+				return true
+			}
+		}
+	}
+	return false
+}
 
-const (
-	depDone verdict = iota
-	depWait
-	depFailed
-)
+// bad reports whether the service did not get what the reload wanted for it.
+func (o Outcome) bad() bool {
+	return o == OutcomeFailed || o == OutcomeSkipped || o == OutcomeRefused
+}
 
-// dependency says how the services stand that this one comes after.
-func (m *machine) dependency(u *Upgrade) (string, verdict) {
+// dependency is the service that this one has to wait for, or "".
+func (m *machine) dependency(u *Upgrade) string {
 	for _, dep := range u.Spec.Config.After {
 		d := m.s.Services[dep]
 		if d == nil {
 			continue
 		}
-		for _, id := range u.Jobs {
-			j := m.s.job(id)
-			if j == nil {
-				continue
-			}
-			if j.First && d.Serving() == nil {
-				return dep, depWait
-			}
-			if r := j.result(dep); r != nil && !j.First {
-				switch r.Outcome {
-				case OutcomeFailed, OutcomeSkipped, OutcomeRefused:
-					return dep, depFailed
-				}
-			}
+		// Of two reloads each may want the other order: the newest is heeded.
+		if d.Upgrade != nil && slices.Contains(d.Upgrade.Jobs, u.Jobs[len(u.Jobs)-1]) {
+			return dep
 		}
-		if d.Upgrade != nil {
-			return dep, depWait
+		if j := m.s.job(u.Jobs[0]); j != nil && j.First && d.Serving() == nil {
+			return dep
 		}
 	}
-	return "", depDone
+	return ""
 }
 
 // noPlace applies on_max_draining.
 func (m *machine) noPlace(svc *Service, n int) bool {
-	cfg := &svc.Upgrade.Spec.Config.Retire
-	switch cfg.OnMaxDraining {
-	case "refuse":
-		m.conclude(svc, Result{
-			Service: svc.Name, Outcome: OutcomeRefused,
-			Reason: fmt.Sprintf("%d old generations are draining (max_draining %d)", n, cfg.MaxDraining),
-		})
+	u := svc.Upgrade
+	cfg := &u.Spec.Config.Retire
+	full := fmt.Sprintf("%d old generations are draining (max_draining %d)", n, cfg.MaxDraining)
+	if cfg.OnMaxDraining == "refuse" || m.noneQueues(u) {
+		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeRefused, Reason: full})
 		return true
-	case "kill-oldest":
-		for _, g := range svc.Generations {
-			if n < cfg.MaxDraining {
-				break // those that are ending make room
-			}
-			if g.Phase == PhaseEnding || g.Phase == PhaseKilling && !g.Stuck {
-				n--
-			}
-		}
-		for _, g := range svc.Generations {
-			if n >= cfg.MaxDraining && g.Phase == PhaseDraining {
-				m.kill(svc, g, "oldest of max_draining: a newer one needs its place")
-				return true
-			}
-		}
 	}
-	return m.wait(svc, true, fmt.Sprintf("waits for a place: %d old generations are draining (max_draining %d)", n, cfg.MaxDraining))
+	if cfg.OnMaxDraining == "kill-oldest" && svc.count(PhaseDraining) >= cfg.MaxDraining {
+		oldest := svc.Generations[slices.IndexFunc(svc.Generations, func(g *Generation) bool { return g.Phase == PhaseDraining })]
+		m.kill(svc, oldest, "oldest of max_draining: a newer one needs its place")
+		return true
+	}
+	return m.wait(svc, true, "waits for a place: "+full)
+}
+
+// noneQueues reports whether all who want the upgrade want it now or not at all.
+func (m *machine) noneQueues(u *Upgrade) bool {
+	return !slices.ContainsFunc(u.Jobs, func(id int) bool {
+		j := m.s.job(id)
+		return j != nil && !j.NoQueue
+	})
 }
 
 // wait marks an upgrade as waiting or not, for the status and its reloads.

@@ -18,9 +18,14 @@ func (m *machine) begin(svc *Service, spec *Spec, why Why) *Generation {
 	return g
 }
 
+// replacedReason is why a generation that was starting was given up for a newer
+// reload.
+const replacedReason = "replaced by a newer reload before it served"
+
 // failed gives up a generation that has not been committed. One that may have
 // taken connections after it was told to is drained, every other is killed.
 func (m *machine) failed(svc *Service, g *Generation, reason string) {
+	replaced := reason == replacedReason
 	if g.Reason == "" {
 		g.Reason = reason
 	}
@@ -35,7 +40,7 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 	case g.Exited: // the caller ends what is left of it
 		g.Phase = PhaseEnding
 	case rolledBack:
-		m.drain(svc, g, "rolled back", m.now.Add(g.Spec.Config.Stop.Deadline))
+		m.drain(svc, g, "rolled back", m.now.Add(min(g.Spec.Config.Stop.Deadline, g.Spec.Config.Retire.ParentShutdown)))
 	default:
 		m.kill(svc, g, g.Reason)
 	}
@@ -45,9 +50,10 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 	if svc.Serving() != nil || m.s.Stop != nil || svc.Removed {
 		return
 	}
-	if g.Why == WhyReload && svc.Good {
+	if g.Why == WhyReload && svc.Good || replaced {
 		// The old one died while this one started: the last good spec
-		// starts at once, unless a back-off was under way before.
+		// starts at once, unless a back-off was under way before. To be
+		// replaced is no crash.
 		if svc.Restart == nil {
 			svc.Restart = &Restart{At: m.now, Failures: svc.Failures}
 		}
@@ -71,11 +77,12 @@ func (m *machine) died(svc *Service, g *Generation) {
 		return // the starting one goes on alone
 	}
 	at := m.now // it served for longer than the delay: replaced at once
-	if served <= max(svc.Delay, svc.Spec.Config.Restart.BackoffMin) || served < shortLife {
-		delay := m.double(svc)
-		if served <= delay {
-			at = m.now.Add(jitter(delay, svc.Name, g.N))
-		}
+	delay := svc.delay()
+	if served < shortLife {
+		m.double(svc)
+	}
+	if served <= delay {
+		at = m.now.Add(jitter(delay, svc.Name, g.N))
 	}
 	svc.Restart = &Restart{At: at, Failures: svc.Failures}
 }
@@ -92,11 +99,16 @@ func (m *machine) backOff(svc *Service, g *Generation) {
 // double counts a death before or soon after ready. It returns the delay that
 // stands now and doubles the next one.
 func (m *machine) double(svc *Service) time.Duration {
-	cfg := svc.Spec.Config.Restart
-	now := max(svc.Delay, cfg.BackoffMin)
+	now := svc.delay()
 	svc.Failures++
-	svc.Delay = min(2*now, cfg.BackoffMax)
+	svc.Delay = min(2*now, svc.Spec.Config.Restart.BackoffMax)
 	return now
+}
+
+// delay is the back-off that stands now, within the bounds of the present spec.
+func (svc *Service) delay() time.Duration {
+	cfg := &svc.Spec.Config.Restart
+	return min(max(svc.Delay, cfg.BackoffMin), cfg.BackoffMax)
 }
 
 // jitter spreads a delay over 90 to 110 %. It is computed and not drawn, so that
@@ -115,7 +127,7 @@ func (m *machine) restart(svc *Service) bool {
 	if svc.Serving() != nil || svc.coming() != nil {
 		return false
 	}
-	if svc.Upgrade != nil && svc.Upgrade.Gen == 0 && !svc.Upgrade.Waiting && m.isNext(svc) {
+	if svc.Upgrade != nil && !svc.Upgrade.Waiting && m.isNext(svc) {
 		return false // an upgrade is about to be started instead
 	}
 	svc.Restart = nil

@@ -13,7 +13,7 @@ func (m *machine) stop(now bool) {
 		m.s.Stop.Hard = min(m.s.Stop.Hard, m.now.Add(stuckAfter))
 		return
 	}
-	st := &Stop{Began: m.now, Now: now, Hard: m.now.Add(stuckAfter)}
+	st := &Stop{Began: m.now, Now: now, Hard: m.now.Add(hardMargin)}
 	m.s.Stop = st
 	for _, j := range m.s.Jobs {
 		m.cancel(j)
@@ -31,13 +31,17 @@ func (m *machine) stop(now bool) {
 			m.stopGeneration(svc, g)
 		}
 	}
+	if now {
+		st.Hard = m.now.Add(stuckAfter)
+	}
 }
 
 func (m *machine) stopGeneration(svc *Service, g *Generation) {
 	switch g.Phase {
 	case PhaseStarting:
 		m.kill(svc, g, "stop")
-	case PhaseServing:
+	case PhaseBaking, PhaseServing:
+		g.BakeEnds = 0 // no commit any more: both are stopped in order
 		if g.Hello && svc.LameEnds > m.now {
 			m.do(acLame{ref(svc, g)})
 		}

@@ -71,7 +71,7 @@ type Generation struct {
 	Token     string       `json:"token"` // in the environment of all it starts
 	PID       int          `json:"pid,omitempty"`
 	StartTime uint64       `json:"start_time,omitempty"` // /proc/PID/stat field 22
-	Begun     proc.Instant `json:"begun"` // decided upon; once PID is set, spawned
+	Begun     proc.Instant `json:"begun"`                // decided upon; once PID is set, spawned
 
 	Hello      bool         `json:"hello,omitempty"`  // uses the child protocol
 	Notify     bool         `json:"notify,omitempty"` // sent some sd_notify message
@@ -310,6 +310,17 @@ func (svc *Service) Serving() *Generation { return svc.in(PhaseServing) }
 
 // coming is the generation that is to serve: starting or baking, or nil.
 func (svc *Service) coming() *Generation { return svc.in(PhaseStarting, PhaseBaking) }
+
+// count counts the generations in a phase.
+func (svc *Service) count(p Phase) int {
+	n := 0
+	for _, g := range svc.Generations {
+		if g.Phase == p {
+			n++
+		}
+	}
+	return n
+}
 
 // retired counts the old generations that hold a place below max_draining. A
 // stuck one holds none: nothing can be done about it.
