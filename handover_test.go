@@ -176,7 +176,7 @@ func reloadInWindow(ctx context.Context, d *Daemon, run *drill.Run, generation, 
 	return w.Wait(ctx, least)
 }
 
-// watchNotes collects what handoverd warns of and each generation that had to be killed. That a reload waits for
+// watchNotes collects what handoverd warns of and each generation that was killed or ended badly. That a reload waits for
 // max_draining is no fault: streams and pauses are longer than a reload. The function that it returns is called when
 // the daemon has ended.
 func watchNotes(d *Daemon) func() []string {
@@ -187,7 +187,8 @@ func watchNotes(d *Daemon) func() []string {
 			switch {
 			case strings.Contains(e.Text, "max_draining"):
 			case e.Kind == "note" && e.Level != "info" && e.Level != "debug",
-				e.Kind == "lost", e.To == supervisor.PhaseKilling:
+				e.Kind == "lost", e.To == supervisor.PhaseKilling,
+				e.To == supervisor.PhaseGone && e.Why != "exit status 0":
 				notes = append(notes, fmt.Sprintf("%s %s: generation %d %s %s: %s", e.Kind, e.Level, e.Generation, e.To, e.Why, e.Text))
 			}
 		}
