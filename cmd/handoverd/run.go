@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -21,6 +19,16 @@ func runCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [-c FILE | -l NAME=ADDR … -- COMMAND ARG…]",
 		Short: "Bind the sockets, run the services, hand over at each reload",
+		Long: `Bind the sockets, start the services, and hand the sockets to a new generation at each
+reload. The sockets are open until handoverd ends.
+
+Signals: HUP reload, TERM and INT stop (the second time: at once), QUIT stop at once.
+
+Exit codes:
+  0  stopped, nothing was cut off
+  1  could not start: nothing is left running
+  2  wrong arguments
+  3  stopped, and something had to be cut off at its deadline: the log names it`,
 		Example: `  handoverd run -c /etc/handoverd.toml
   handoverd run -l http=127.0.0.1:8080 -- ./server`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,12 +74,15 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(e.stderr, nil))
 	thread := supervisor.NewMainThread()
+	figures := newMetrics(log)
 	s, err := supervisor.New(supervisor.Options{
 		Load: load, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
+		Metrics: figures.handler,
 	})
 	if err != nil {
 		return err
 	}
+	figures.attach(s)
 	for _, w := range s.Config().Warnings() {
 		log.Warn(w)
 	}
@@ -115,11 +126,3 @@ func obey(s *supervisor.Supervisor, log *slog.Logger, signals <-chan os.Signal) 
 		}
 	}
 }
-
-// exitCode is an error that is only a code: everything has been said.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
-
-// clientTimeout bounds the answers that come at once.
-const clientTimeout = 10 * time.Second

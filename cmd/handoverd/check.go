@@ -1,0 +1,275 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+const checkHelp = `Read a configuration and print what handoverd would do with it: the services in the order
+they start, their sockets, how each becomes ready, and how long a reload and a stop may take.
+
+Nothing is run, bound or changed. A service's check command is named, not run: it runs before
+the first start and before each reload, which is refused when it fails. Programs, directories,
+users and env_files are looked up as a start would; arguments and environments are not shown.
+
+Exit codes: 0 it can be run (warnings or not), 1 it cannot: each error has file, line and key,
+2 wrong arguments.`
+
+func checkCommand(e *env) *cobra.Command {
+	var file string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check [-c FILE] [--json]",
+		Short: "Read a configuration and print what would be done",
+		Long:  checkHelp,
+		Example: `  handoverd check -c /etc/handoverd.toml
+  handoverd check -c new.toml --json | jq .warnings`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if file == "" {
+				file = defaultConfig
+			}
+			r := check(file)
+			if asJSON {
+				if err := writeJSON(e.stdout, r); err != nil {
+					return err
+				}
+			} else if err := r.print(e.stdout, e.stderr); err != nil {
+				return err
+			}
+			if len(r.Errors) > 0 {
+				return exitCode(exitFailed)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (default "+defaultConfig+")")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	return cmd
+}
+
+// checkReport is what check has found.
+type checkReport struct {
+	File       string         `json:"file"`
+	Digest     string         `json:"digest,omitempty"`
+	RuntimeDir string         `json:"runtime_dir,omitempty"`
+	Admin      string         `json:"admin,omitempty"`
+	Health     string         `json:"health,omitempty"`
+	Errors     []checkError   `json:"errors"`
+	Warnings   []string       `json:"warnings"`
+	Services   []checkService `json:"services"`
+}
+
+type checkError struct {
+	File  string `json:"file,omitempty"`
+	Line  int    `json:"line,omitempty"`
+	Key   string `json:"key,omitempty"`
+	Error string `json:"error"`
+	text  string
+}
+
+type checkService struct {
+	supervisor.ServicePlan
+	Dialects []string      `json:"dialects"`
+	After    []string      `json:"after,omitempty"`
+	Sockets  []checkSocket `json:"sockets"`
+	Ready    []step        `json:"ready"`
+	Retire   []step        `json:"retire"`
+	Stop     []step        `json:"stop"`
+	ReadyWay string        `json:"ready_way"`
+}
+
+type checkSocket struct {
+	Name    string `json:"name"`
+	FD      int    `json:"fd"`
+	Address string `json:"address"`
+}
+
+// step is one point of a time budget.
+type step struct {
+	At   float64 `json:"at_seconds"`
+	What string  `json:"what"`
+}
+
+func check(file string) *checkReport {
+	r := &checkReport{File: file, Errors: []checkError{}, Warnings: []string{}, Services: []checkService{}}
+	cfg, err := supervisor.Load(file)
+	r.fail(err)
+	if cfg == nil {
+		return r
+	}
+	r.Digest, r.RuntimeDir, r.Admin, r.Health = cfg.Digest, cfg.RuntimeDir, cfg.Admin, cfg.Health
+	plans, err := cfg.Plan()
+	r.fail(err)
+	r.Warnings = append(r.Warnings, cfg.Warnings()...)
+	for _, s := range cfg.Services {
+		i := slices.IndexFunc(plans, func(p supervisor.ServicePlan) bool { return p.Name == s.Name })
+		if i >= 0 {
+			r.Services = append(r.Services, planned(s, &plans[i]))
+		}
+	}
+	return r
+}
+
+func (r *checkReport) fail(err error) {
+	if err == nil {
+		return
+	}
+	for _, e := range supervisor.AllConfigErrors(err) {
+		r.Errors = append(r.Errors, checkError{e.File, e.Line, e.Key, e.Err.Error(), e.Error()})
+	}
+	if len(r.Errors) == 0 {
+		r.Errors = append(r.Errors, checkError{Error: err.Error(), text: err.Error()})
+	}
+}
+
+func planned(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) checkService {
+	out := checkService{
+		ServicePlan: *p, Dialects: s.Dialects, After: s.After, Sockets: []checkSocket{},
+		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p), ReadyWay: readyWay(s, p),
+	}
+	for i, sock := range s.Sockets {
+		out.Sockets = append(out.Sockets, checkSocket{sock.Name, 3 + i, sock.Addr.String()})
+	}
+	return out
+}
+
+// readyWay says how a new generation is found to be ready, here and for its user.
+func readyWay(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
+	accepting := "seen accepting on a socket"
+	if p.Blind != "" {
+		accepting = fmt.Sprintf("alive for %s, since accepting cannot be seen here for user %d (%s)", s.Ready.AliveFor, p.UID, p.Blind)
+	}
+	if len(s.Sockets) == 0 {
+		accepting = fmt.Sprintf("alive for %s, since it has no socket", s.Ready.AliveFor)
+	}
+	switch s.Ready.When {
+	case "auto":
+		return "auto: its message if it speaks the child protocol, READY=1 if it speaks to NOTIFY_SOCKET, else " + accepting
+	case "accepting":
+		return "accepting: " + accepting
+	case "native":
+		return "native: its message over the child protocol"
+	case "notify":
+		return "notify: READY=1 to NOTIFY_SOCKET"
+	case "alive":
+		return fmt.Sprintf("alive for %s", s.Ready.AliveFor)
+	}
+	return s.Ready.When
+}
+
+func at(d time.Duration, what string) step { return step{d.Seconds(), what} }
+
+func readySteps(s *supervisor.ServiceConfig) []step {
+	steps := []step{at(0, "started"), at(s.Ready.InitGrace, "killed, unless ready and alive for another "+s.Ready.Settle.String()+" (settle)")}
+	if s.Ready.Bake > 0 {
+		steps = append(steps, at(s.Ready.InitGrace+s.Ready.Bake, "commit at the latest: old and new both accept for "+s.Ready.Bake.String()+" (bake)"))
+	}
+	return steps
+}
+
+func retireSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
+	r := &s.Retire
+	steps := []step{at(0, "told to drain: "+p.DrainSignal+", or the message of the child protocol")}
+	if r.ReleaseTimeout < r.ParentShutdown {
+		what := "reported as not released, if it still accepts"
+		if r.OnNoRelease == "terminate" {
+			what = "terminated, if it still accepts"
+		}
+		steps = append(steps, at(r.ReleaseTimeout, what))
+	}
+	if p.DrainSignal != "SIGTERM" {
+		steps = append(steps, at(r.ParentShutdown-r.KillGrace, "SIGTERM"))
+	}
+	return append(steps, at(r.ParentShutdown, "SIGKILL to everything it started"))
+}
+
+func stopSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
+	steps := []step{at(0, "/ready answers 503")}
+	steps = append(steps, at(s.Stop.LameDuck.For, "told to drain: "+p.DrainSignal+", or the message of the child protocol"))
+	if p.DrainSignal != "SIGTERM" {
+		steps = append(steps, at(s.Stop.Deadline-s.Retire.KillGrace, "SIGTERM"))
+	}
+	return append(steps, at(s.Stop.Deadline, "SIGKILL to everything it started"))
+}
+
+func (r *checkReport) print(stdout, stderr io.Writer) error {
+	for _, e := range r.Errors {
+		fmt.Fprintln(stderr, e.text)
+	}
+	if len(r.Errors) > 0 {
+		return nil
+	}
+	out := &errWriter{w: stdout}
+	fmt.Fprintf(out, "%s: digest %s, runtime_dir %s\n", r.File, r.Digest, r.RuntimeDir)
+	for _, a := range []struct{ key, address string }{{"admin", r.Admin}, {"health", r.Health}} {
+		if a.address != "" {
+			fmt.Fprintf(out, "%s on %s\n", a.key, a.address)
+		}
+	}
+	for i := range r.Services {
+		r.Services[i].print(out, i+1)
+	}
+	for i, w := range r.Warnings {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "warning: %s\n", w)
+	}
+	return out.err
+}
+
+func (s *checkService) print(out io.Writer, n int) {
+	after := ""
+	if len(s.After) > 0 {
+		after = ", after " + strings.Join(s.After, ", ")
+	}
+	fmt.Fprintf(out, "\n%d. service %s%s\n", n, s.Name, after)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "  program\t%s, in %s, as user %d\n", s.Path, s.Directory, s.UID)
+	fmt.Fprintf(t, "  dialects\t%s\n", strings.Join(s.Dialects, ", "))
+	if s.CheckPath != "" {
+		fmt.Fprintf(t, "  check\t%s, before the first start and each reload (not run now)\n", s.CheckPath)
+	}
+	for _, sock := range s.Sockets {
+		fmt.Fprintf(t, "  socket\t%s: %s, descriptor %d\n", sock.Name, sock.Address, sock.FD)
+	}
+	fmt.Fprintf(t, "  ready\t%s\n", s.ReadyWay)
+	for _, b := range []struct {
+		name  string
+		steps []step
+	}{{"start", s.Ready}, {"retire", s.Retire}, {"stop", s.Stop}} {
+		for _, st := range b.steps {
+			fmt.Fprintf(t, "  %s\tafter %s: %s\n", b.name, exact(st.At), st.What)
+		}
+	}
+	_ = t.Flush() // an error stays in the errWriter
+}
+
+func exact(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }
+
+// errWriter keeps the first error, so that a report checks once.
+type errWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (e *errWriter) Write(p []byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	n, err := e.w.Write(p)
+	if err != nil {
+		e.err = errors.Join(errors.New("output"), err)
+	}
+	return n, err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+func eventsCommand(e *env) *cobra.Command {
+	var w where
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "events [-c FILE | --runtime-dir DIR | --name NAME] [--json]",
+		Short: "Print what happens, a line each, until handoverd ends",
+		Long: `Print what happens from now on, a line each: every change of a generation's phase,
+every warning, and how each reload ended. It ends when handoverd does.
+
+Exit codes: 0 handoverd has ended, 2 wrong arguments, 5 handoverd cannot be reached.`,
+		Example: `  handoverd events
+  handoverd events --json | jq 'select(.to == "serving")'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := w.client()
+			if err != nil {
+				return err
+			}
+			return c.stream(cmd.Context(), http.MethodGet, "/v1/events", nil, func(l streamLine) (bool, error) {
+				if asJSON {
+					return true, json.NewEncoder(e.stdout).Encode(l.Event)
+				}
+				_, err := fmt.Fprintf(e.stdout, "%s  %s\n", l.Time.Local().Format("2006-01-02 15:04:05.000"), eventText(&l.Event))
+				return true, err
+			})
+		},
+	}
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line")
+	return cmd
+}
+
+// generationName is how a generation is called everywhere: service and number.
+func generationName(service string, n int) string {
+	if n == 0 {
+		return service
+	}
+	return fmt.Sprintf("%s.%d", service, n)
+}
+
+// eventText is an event in one line.
+func eventText(e *supervisor.Event) string {
+	name := generationName(e.Service, e.Generation)
+	switch e.Kind {
+	case "transition":
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s: %s", name, e.To)
+		if e.Why != "" {
+			fmt.Fprintf(&b, ", %s", e.Why)
+		}
+		if e.PID != 0 {
+			fmt.Fprintf(&b, " (pid %d)", e.PID)
+		}
+		return b.String()
+	case "note":
+		if e.Level == "warn" || e.Level == "error" {
+			return name + ": " + e.Level + ": " + e.Text
+		}
+		return name + ": " + e.Text
+	case "reload":
+		what := "reload"
+		if e.Report.First {
+			what = "start"
+		}
+		var parts []string
+		for _, r := range e.Report.Results {
+			parts = append(parts, resultText(&r))
+		}
+		return what + ": " + strings.Join(parts, "; ")
+	case "lost":
+		return fmt.Sprintf("%d events lost: this reader is too slow", e.Lost)
+	}
+	return e.Kind
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+// How often a reload that waits says how long it has been waiting: soon, then
+// now and then.
+const (
+	firstWaitLine = time.Second
+	nextWaitLine  = 10 * time.Second
+)
+
+// progress says on stderr what a reload is doing.
+type progress struct {
+	to       io.Writer
+	client   *client
+	services []string // nil: all
+
+	mu sync.Mutex // lines are whole
+}
+
+func (p *progress) wants(service string) bool {
+	return service == "" || len(p.services) == 0 || slices.Contains(p.services, service)
+}
+
+func (p *progress) event(e *supervisor.Event) {
+	if e.Kind == "lost" || !p.wants(e.Service) {
+		return
+	}
+	p.line(eventText(e))
+}
+
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintln(p.to, text) // nobody reads: the outcome is what counts
+}
+
+// begin starts to tell of waits; the function returned ends it and waits
+// until it has ended.
+func (p *progress) begin(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { p.waits(ctx) })
+	return func() { cancel(); done.Wait() }
+}
+
+func (p *progress) waits(ctx context.Context) {
+	began := time.Now()
+	t := time.NewTimer(firstWaitLine)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			t.Reset(nextWaitLine)
+		}
+		st, err := p.client.status(ctx)
+		if err != nil {
+			continue // the reload's own connection tells
+		}
+		for _, line := range p.waiting(st, time.Since(began)) {
+			p.line(line)
+		}
+	}
+}
+
+// waiting says what the reload waits for.
+func (p *progress) waiting(st *supervisor.Status, since time.Duration) []string {
+	var lines []string
+	for _, s := range st.Services {
+		if s.Waiting != "" && p.wants(s.Name) {
+			lines = append(lines, fmt.Sprintf("%s: waiting for %s: %s", s.Name, shortSeconds(s.WaitingFor), s.Waiting))
+		}
+	}
+	if len(lines) > 0 {
+		return lines
+	}
+	for _, j := range st.Reloads {
+		for _, r := range j.Results {
+			if r.Release == supervisor.ReleasePending && p.wants(r.Service) {
+				lines = append(lines, fmt.Sprintf("%s: serving, waiting for %s to let go of the sockets",
+					generationName(r.Service, r.Generation), generationName(r.Service, r.Old)))
+			}
+		}
+	}
+	if len(lines) > 0 {
+		return lines
+	}
+	for _, j := range st.Reloads {
+		if j.Stage == supervisor.JobRemembered {
+			return []string{fmt.Sprintf("waiting for %s: another reload is under way", shortSeconds(since.Seconds()))}
+		}
+	}
+	return []string{fmt.Sprintf("under way for %s", shortSeconds(since.Seconds()))}
+}

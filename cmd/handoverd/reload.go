@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+const reloadHelp = `Start a new generation of each service, or of those named, and retire the old ones.
+
+The configuration is read anew, checks are run and new sockets are bound before anything is
+touched. The command waits until every service serves anew and its old generation was seen to
+let go of the sockets, or until the reload has failed: then the old generation has been serving
+all the time. What happens meanwhile is on stderr, the outcome on stdout, of a failure on stderr.
+
+A reload that has to wait for another one, or for a place below max_draining, says so.
+
+Exit codes:
+  0  serving (with a warning, if an old generation was not seen to let go)
+  1  failed or refused: nothing was changed for the services that it names
+  2  wrong arguments
+  3  busy, with --no-queue
+  4  serving, but an old generation was not seen to let go, with --strict
+  5  handoverd cannot be reached, or ended meanwhile
+  6  --timeout is over: the reload goes on`
+
+// Exit codes of reload beside those of all commands.
+const (
+	exitBusy        = 3
+	exitNotReleased = 4
+	exitTimeout     = 6
+)
+
+type reloadFlags struct {
+	noQueue, strict, asJSON bool
+	timeout                 time.Duration
+}
+
+func reloadCommand(e *env) *cobra.Command {
+	var w where
+	var o reloadFlags
+	cmd := &cobra.Command{
+		Use:   "reload [-c FILE | --runtime-dir DIR | --name NAME] [SERVICE…]",
+		Short: "Hand over to new generations, and wait for the outcome",
+		Long:  reloadHelp,
+		Example: `  handoverd reload
+  handoverd reload web --no-queue
+  handoverd reload --strict --timeout 2m`,
+		RunE: func(cmd *cobra.Command, services []string) error {
+			if o.timeout < 0 {
+				return usage(fmt.Errorf("--timeout %s is negative", o.timeout))
+			}
+			c, err := w.client()
+			if err != nil {
+				return err
+			}
+			return reload(cmd.Context(), e, c, o, services)
+		},
+	}
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&o.noQueue, "no-queue", false, "do not wait for another reload, nor for max_draining: exit 3")
+	f.BoolVar(&o.strict, "strict", false, "an old generation that was not seen to let go is a failure: exit 4")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for the outcome, as 90s or 2m (default: as long as it takes)")
+	f.BoolVar(&o.asJSON, "json", false, "print the outcome as JSON")
+	return cmd
+}
+
+func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []string) error {
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	query := url.Values{"service": services}
+	if o.noQueue {
+		query.Set("no_queue", "1")
+	}
+	p := &progress{to: e.stderr, client: c, services: services}
+	stop := p.begin(ctx)
+	var report *supervisor.ReloadReport
+	err := c.stream(ctx, http.MethodPost, "/v1/reload", query, func(l streamLine) (bool, error) {
+		report = l.Report
+		if report == nil {
+			p.event(&l.Event)
+		}
+		return report == nil, nil
+	})
+	stop()
+	var refused *apiError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		fmt.Fprintf(e.stderr, "handoverd: no outcome within %s: the reload goes on, see handoverd status\n", o.timeout)
+		return exitCode(exitTimeout)
+	case errors.As(err, &refused) && refused.Code == "busy":
+		fmt.Fprintln(e.stderr, "handoverd: busy: another reload is under way, or max_draining old generations are draining")
+		return exitCode(exitBusy)
+	case err != nil:
+		return err
+	case report == nil:
+		return &reachError{c.path, errors.New("handoverd ended before the reload did")}
+	}
+	return outcome(e, o, report)
+}
+
+// outcome prints how the reload ended and turns it into an exit code.
+func outcome(e *env, o reloadFlags, r *supervisor.ReloadReport) error {
+	if o.asJSON {
+		if err := writeJSON(e.stdout, r); err != nil {
+			return err
+		}
+	}
+	for i := range r.Results {
+		res := &r.Results[i]
+		good := res.Outcome == supervisor.OutcomeServing || res.Outcome == supervisor.OutcomeRemoved
+		switch {
+		case !good:
+			fmt.Fprintf(e.stderr, "handoverd: %s\n", resultText(res))
+			printOutput(e.stderr, res)
+		case !o.asJSON:
+			fmt.Fprintln(e.stdout, resultText(res))
+		}
+		if good && res.Release == supervisor.ReleaseNo {
+			fmt.Fprintf(e.stderr, "handoverd: warning: %s still accepts new connections: it does not obey its drain signal; "+
+				"set retire.signal to one that it obeys, or retire.on_no_release = \"terminate\"\n", generationName(res.Service, res.Old))
+		}
+	}
+	switch {
+	case !r.OK():
+		return exitCode(exitFailed)
+	case o.strict && !r.Released():
+		return exitCode(exitNotReleased)
+	}
+	return nil
+}
+
+// resultText says in one line what became of one service.
+func resultText(r *supervisor.ServiceResult) string {
+	name := generationName(r.Service, r.Generation)
+	switch r.Outcome {
+	case supervisor.OutcomeServing:
+		text := name + " serves"
+		if r.Old == 0 {
+			return text
+		}
+		old := generationName(r.Service, r.Old)
+		switch r.Release {
+		case supervisor.ReleaseYes:
+			return text + ", " + old + " released"
+		case supervisor.ReleaseNo:
+			return text + ", " + old + " not released"
+		case supervisor.ReleaseUnknown:
+			return text + ", " + old + " cannot be looked at, so it is not known whether it has let go"
+		}
+		return text + ", " + old + " retired"
+	case supervisor.OutcomeRemoved:
+		return r.Service + " removed"
+	case supervisor.OutcomeFailed:
+		text := name + " failed"
+		if r.Phase != "" {
+			text += " while " + string(r.Phase)
+		}
+		return joinReasons(text, r.Reason, r.How)
+	}
+	text := "reload " + string(r.Outcome)
+	if r.Service != "" {
+		text = name + " " + string(r.Outcome)
+	}
+	return joinReasons(text, r.Reason)
+}
+
+// joinReasons adds what is known and not said yet.
+func joinReasons(text string, reasons ...string) string {
+	for _, r := range reasons {
+		if r != "" && !strings.Contains(text, r) {
+			text += ": " + r
+		}
+	}
+	return text
+}
+
+// printOutput prints the last lines of a generation that failed.
+func printOutput(w io.Writer, r *supervisor.ServiceResult) {
+	if len(r.Output) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "last output of %s:\n", generationName(r.Service, r.Generation))
+	for _, l := range r.Output {
+		fmt.Fprintf(w, "  | %s\n", l)
+	}
+}
