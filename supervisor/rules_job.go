@@ -138,7 +138,7 @@ func (m *machine) prepared(e evPrepared) {
 	})
 	for _, name := range m.s.Order {
 		if m.s.Services[name] == nil {
-			m.s.Services[name] = &Service{Name: name}
+			m.s.Services[name] = &Service{Name: name, LastN: m.s.Numbers[name]}
 		}
 		if spec := e.Specs[name]; spec != nil {
 			m.want(j, m.s.Services[name], spec)
@@ -359,6 +359,10 @@ func (m *machine) remove(svc *Service) {
 func (m *machine) forget() bool {
 	for i, name := range m.s.Order {
 		if svc := m.s.Services[name]; svc.Removed && len(svc.Generations) == 0 {
+			if m.s.Numbers == nil {
+				m.s.Numbers = map[string]int{}
+			}
+			m.s.Numbers[name] = svc.LastN
 			delete(m.s.Services, name)
 			m.s.Order = slices.Delete(m.s.Order, i, i+1)
 			return true

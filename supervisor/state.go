@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -229,7 +230,10 @@ type State struct {
 	Order    []string            `json:"order"` // after order
 	Jobs     []*Job              `json:"jobs,omitempty"`
 	LastJob  int                 `json:"last_job"`
-	Stop     *Stop               `json:"stop,omitempty"`
+	// Numbers are the last generations of services that were removed: a number is
+	// never used again, not even by a service that comes back.
+	Numbers map[string]int `json:"numbers,omitempty"`
+	Stop    *Stop          `json:"stop,omitempty"`
 }
 
 // clone copies all that transition may change. Specs are shared: they are
@@ -240,7 +244,7 @@ func (s *State) clone() State {
 	for name, svc := range s.Services {
 		n.Services[name] = svc.clone()
 	}
-	n.Order = slices.Clone(s.Order)
+	n.Order, n.Numbers = slices.Clone(s.Order), maps.Clone(s.Numbers)
 	n.Jobs = cloneEach(s.Jobs, func(j *Job) {
 		j.Results = slices.Clone(j.Results)
 		j.Removed = slices.Clone(j.Removed)

@@ -100,8 +100,9 @@ func (m *machine) record(e event) {
 func (m *machine) told(e event) {
 	switch e := e.(type) {
 	case evHello:
-		if _, g := m.find(e.at); g != nil {
+		if svc, g := m.find(e.at); g != nil && !g.Hello {
 			g.Hello = true
+			m.lateHello(svc, g)
 		}
 	case evNotify:
 		if _, g := m.find(e.at); g != nil {
@@ -121,6 +122,21 @@ func (m *machine) told(e event) {
 		if _, g := m.find(e.at); g != nil && g.Phase == PhaseStarting && e.By > 0 {
 			g.GraceEnds = max(g.GraceEnds, m.now.Add(e.By))
 		}
+	}
+}
+
+// lateHello tells a generation that took its time to say hello what it has missed.
+// Without it a library child would never accept.
+func (m *machine) lateHello(svc *Service, g *Generation) {
+	if g.Phase == PhaseBaking || g.Phase == PhaseServing {
+		g.AcceptSent = true
+		m.do(acAccept{ref(svc, g)})
+	}
+	if g.Phase == PhaseServing {
+		m.do(acAck{ref(svc, g)})
+	}
+	if g.Phase == PhaseDraining {
+		m.do(acDrain{ref(svc, g), g.DrainWhy, g.KillAt})
 	}
 }
 
