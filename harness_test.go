@@ -540,7 +540,7 @@ func (d *Daemon) cleanup() {
 				<-d.exited
 			}
 		}
-		for pass := 0; pass < 10; pass++ { // one that is killed may have just started another
+		for range 10 { // one that is killed may have just started another
 			left := d.Left()
 			if len(left) == 0 {
 				break
