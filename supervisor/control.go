@@ -33,6 +33,7 @@ type ControlError struct {
 //	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
 //	POST /v1/stop?now=1                     202
 //	GET  /v1/events                         lines of Event
+//	POST /v1/gc                             RuntimeFigures
 //
 // Every request is checked by the caller's credentials (SO_PEERCRED, unix(7)):
 // only root and handoverd's own user are served, whatever the mode of the path.
@@ -122,6 +123,7 @@ func (s *Supervisor) controlHandler() http.Handler {
 	mux.HandleFunc("POST /v1/reload", s.serveReload)
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("POST /v1/gc", s.serveGC)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
 			writeError(w, http.StatusForbidden, "forbidden", errors.New("only root and handoverd's own user may use the control socket"))
