@@ -111,7 +111,7 @@ func shimSpec(spec *Spec, h *handout, n int) (*shim.Spec, error) {
 		Path: spec.Path, Dir: spec.Dir, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
 		Umask: cfg.Umask, Nice: cfg.Nice, OOMScoreAdj: cfg.OOMScoreAdj, NoNewPrivs: cfg.NoNewPrivs,
 	}
-	env := slices.Clone(spec.Env)
+	env := slices.Clone([]string(spec.Env))
 	for _, d := range speaks(cfg.Dialects) {
 		for _, e := range d.environ(h) {
 			name, value, _ := strings.Cut(e, "=")

@@ -1,7 +1,10 @@
 package supervisor
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/handoverd/handover/fdpass"
 )
@@ -15,7 +18,7 @@ type Spec struct {
 	Digest string        `json:"digest"` // of the configuration file it came from
 	Path   string        `json:"path"`   // what execve gets; directory symlinks resolved
 	Dir    string        `json:"dir"`
-	Env    []string      `json:"env"` // without what differs by generation
+	Env    environ       `json:"env"` // without what differs by generation
 	UID    *uint32       `json:"uid,omitempty"`
 	GID    *uint32       `json:"gid,omitempty"`
 	Groups []uint32      `json:"groups,omitempty"`
@@ -45,4 +48,51 @@ func isInet(k fdpass.Kind) bool {
 		return false
 	}
 	return true
+}
+
+// environ is a list of NAME=value. An environment is bytes, which JSON strings
+// are not: encoding/json would replace what is no UTF-8, and a restart would get
+// another value than the generation before it. Such an entry is written as
+// {"base64": "…"}.
+type environ []string
+
+type encodedEntry struct {
+	Base64 string `json:"base64"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e environ) MarshalJSON() ([]byte, error) {
+	out := make([]any, len(e))
+	for i, s := range e {
+		if utf8.ValidString(s) {
+			out[i] = s
+		} else {
+			out[i] = encodedEntry{base64.StdEncoding.EncodeToString([]byte(s))}
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *environ) UnmarshalJSON(b []byte) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return err
+	}
+	*e = make(environ, len(raw))
+	for i, r := range raw {
+		if json.Unmarshal(r, &(*e)[i]) == nil {
+			continue
+		}
+		var c encodedEntry
+		if err := json.Unmarshal(r, &c); err != nil {
+			return fmt.Errorf("environment entry %d: %w", i, err)
+		}
+		v, err := base64.StdEncoding.DecodeString(c.Base64)
+		if err != nil {
+			return fmt.Errorf("environment entry %d: %w", i, err)
+		}
+		(*e)[i] = string(v)
+	}
+	return nil
 }
