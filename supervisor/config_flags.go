@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -42,7 +40,6 @@ func fromFlags(listen []string, o FlagOptions, command []string, host configHost
 	if err != nil {
 		return nil, &ConfigError{Err: err}
 	}
-	sum := sha256.Sum256(text)
 	f := &flagDocument{
 		service: map[string]any{},
 		src:     &source{flags: map[string]string{}},
@@ -65,7 +62,7 @@ func fromFlags(listen []string, o FlagOptions, command []string, host configHost
 		doc["runtime_dir"] = filepath.Join(host.runtimeDir(), o.Name)
 	}
 	b := &builder{host: host, src: f.src}
-	return b.build(doc, &Config{Digest: hex.EncodeToString(sum[:])[:12]})
+	return b.build(doc, &Config{Digest: digest(text)})
 }
 
 // flagDocument writes flags as the document a file would be, so that one

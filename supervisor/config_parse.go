@@ -89,9 +89,14 @@ func parseConfig(name string, r io.Reader, host configHost) (*Config, error) {
 	if err != nil {
 		return nil, syntaxError(name, err)
 	}
-	sum := sha256.Sum256(text)
 	b := &builder{host: host, src: &source{file: name, keys: md.Keys(), lines: lines}}
-	return b.build(doc, &Config{File: name, Digest: hex.EncodeToString(sum[:])[:12]})
+	return b.build(doc, &Config{File: name, Digest: digest(text)})
+}
+
+// digest names the text of a configuration.
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:12]
 }
 
 func syntaxError(name string, err error) error {

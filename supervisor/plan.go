@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -32,11 +33,18 @@ type ServicePlan struct {
 func (c *Config) Plan() ([]ServicePlan, error) {
 	var plans []ServicePlan
 	var errs []*ConfigError
+	src := &source{file: c.File, lines: c.keyLines()}
+	fail := func(service, key string, err error) {
+		path := []string{"service", service, key}
+		errs = append(errs, &ConfigError{File: c.File, Line: src.line(path), Key: strings.Join(path, "."), Err: err})
+	}
 	dir := thisHost().workDir
 	for _, s := range c.Services {
 		spec, err := resolve(s, c.Digest, dir)
 		if err != nil {
-			errs = append(errs, &ConfigError{File: c.File, Err: err})
+			for _, e := range AllConfigErrors(err) {
+				fail(s.Name, e.Key[strings.LastIndexByte(e.Key, '.')+1:], e.Err)
+			}
 			continue
 		}
 		p := ServicePlan{
@@ -50,10 +58,24 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 		if len(s.Check) > 0 {
 			p.CheckPath, err = executable(s.Check[0], spec.Dir, spec.Env)
 			if err != nil {
-				errs = append(errs, &ConfigError{File: c.File, Key: "service." + s.Name + ".check", Err: err})
+				fail(s.Name, "check", err)
 			}
 		}
 		plans = append(plans, p)
 	}
 	return plans, joinConfigErrors(errs)
+}
+
+// keyLines reads the file again, for the lines of its keys. None are known of a
+// file that is gone or has become another.
+func (c *Config) keyLines() map[string]int {
+	if c.File == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.File)
+	if err != nil || digest(text) != c.Digest {
+		return nil
+	}
+	lines, _ := scanKeyLines(string(text)) // it was parsed before: not too deep
+	return lines
 }

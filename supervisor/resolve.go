@@ -16,7 +16,7 @@ import (
 // resolve turns what is configured into what is started: paths, environment
 // and user as they are now. It is done anew at each reload, so that a moved
 // "current" symlink, an edited env_file or a new group takes effect, and never
-// for a restart.
+// for a restart. An error is a *ConfigError that names the key.
 func resolve(cfg *ServiceConfig, digest, cwd string) (*Spec, error) {
 	spec := &Spec{Config: *cfg, Digest: digest, Drain: int(drainSignal(cfg.Dialects))}
 	if cfg.Retire.Signal != "auto" {
@@ -25,9 +25,12 @@ func resolve(cfg *ServiceConfig, digest, cwd string) (*Spec, error) {
 	for _, sc := range cfg.Sockets {
 		spec.Keys = append(spec.Keys, SocketKey{Name: sc.Name, Key: socketKey(cfg.Name, sc)})
 	}
-	env, err := environment(cfg, spec)
+	fault := func(key string, err error) error {
+		return &ConfigError{Key: "service." + cfg.Name + "." + key, Err: err}
+	}
+	env, key, err := environment(cfg, spec)
 	if err != nil {
-		return nil, fmt.Errorf("service %s: %w", cfg.Name, err)
+		return nil, fault(key, err)
 	}
 	spec.Env = env
 	dir := cfg.Directory
@@ -35,21 +38,22 @@ func resolve(cfg *ServiceConfig, digest, cwd string) (*Spec, error) {
 		dir = cwd
 	}
 	if spec.Dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return nil, fmt.Errorf("service %s: directory: %w", cfg.Name, err)
+		return nil, fault("directory", err)
 	}
 	if spec.Path, err = executable(cfg.Command[0], spec.Dir, env); err != nil {
-		return nil, fmt.Errorf("service %s: command: %w", cfg.Name, err)
+		return nil, fault("command", err)
 	}
 	return spec, nil
 }
 
 // environment is handoverd's own, scrubbed, with the user's variables, those of
-// env_file and those of env, later ones winning.
-func environment(cfg *ServiceConfig, spec *Spec) ([]string, error) {
-	env := inherited()
+// env_file and those of env, later ones winning. An error comes with the key that
+// it is about.
+func environment(cfg *ServiceConfig, spec *Spec) (env []string, key string, err error) {
+	env = inherited()
 	who, err := systemAccounts.resolve(cfg.User, cfg.Group)
 	if err != nil {
-		return nil, err
+		return nil, "user", err
 	}
 	if who != nil {
 		spec.UID, spec.GID, spec.Groups = &who.UID, &who.GID, who.Groups
@@ -63,7 +67,7 @@ func environment(cfg *ServiceConfig, spec *Spec) ([]string, error) {
 	if cfg.EnvFile != "" {
 		lines, err := readEnvFile(cfg.EnvFile)
 		if err != nil {
-			return nil, fmt.Errorf("env_file: %w", err)
+			return nil, "env_file", err
 		}
 		for _, l := range lines {
 			k, v, _ := strings.Cut(l, "=")
@@ -73,7 +77,7 @@ func environment(cfg *ServiceConfig, spec *Spec) ([]string, error) {
 	for _, k := range sortedKeys(cfg.Env) {
 		env = setenv(env, k, cfg.Env[k])
 	}
-	return env, nil
+	return env, "", nil
 }
 
 func sortedKeys(m map[string]string) []string {

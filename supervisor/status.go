@@ -36,8 +36,9 @@ type Status struct {
 	Ready      bool            `json:"ready"` // every service serves, and no stop is under way
 	Stopping   bool            `json:"stopping,omitempty"`
 	Services   []ServiceStatus `json:"services"`
-	Reloads    []Job           `json:"reloads,omitempty"` // under way or remembered
-	Reaped     uint64          `json:"reaped,omitempty"`  // orphans that were re-parented to handoverd
+	Reloads    []Job           `json:"reloads,omitempty"`   // under way or remembered
+	Reaped     uint64          `json:"reaped,omitempty"`    // orphans that were re-parented to handoverd
+	Followers  int             `json:"followers,omitempty"` // of the events
 	StateError string          `json:"state_error,omitempty"`
 }
 
@@ -130,7 +131,8 @@ func (l *loop) status() *Status {
 	st := &Status{
 		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
-		Services: []ServiceStatus{},
+		Followers: l.s.hub.size(),
+		Services:  []ServiceStatus{},
 	}
 	if l.saveErr != nil {
 		st.StateError = l.saveErr.Error()
