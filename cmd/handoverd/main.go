@@ -18,7 +18,7 @@ func init() { runtime.LockOSThread() }
 func init() { shim.Init() }
 
 func main() {
-	if os.Args[0] == supervisor.LookHelperName {
+	if isLookHelper() {
 		if err := proc.LookHelper(); err != nil {
 			os.Exit(1)
 		}
@@ -26,3 +26,7 @@ func main() {
 	}
 	os.Exit(run(osEnv(), os.Args[1:]))
 }
+
+// isLookHelper reports whether this process was started to look at the programs
+// of another user.
+func isLookHelper() bool { return os.Args[0] == supervisor.LookHelperName }

@@ -80,6 +80,9 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 		Metrics: figures.handler,
 	})
 	if err != nil {
+		if errs := supervisor.AllConfigErrors(err); len(errs) > 0 && errs[0].File == "" {
+			return usage(err) // of flags
+		}
 		return err
 	}
 	figures.attach(s)
