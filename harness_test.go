@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -525,6 +526,24 @@ func (d *Daemon) Left() []int {
 	return left
 }
 
+// endStray ends a process that is no child of the test, and waits until it has ended, at most 10 s.
+func endStray(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it has ended by itself
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		return
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
 // cleanup ends the daemon and all it started, and tells the log of a failed test.
 func (d *Daemon) cleanup() {
 	if d.cmd != nil {
@@ -546,7 +565,7 @@ func (d *Daemon) cleanup() {
 				break
 			}
 			for _, pid := range left {
-				_ = unix.Kill(pid, unix.SIGKILL)
+				endStray(pid)
 			}
 		}
 	}
@@ -560,4 +579,23 @@ func (d *Daemon) cleanup() {
 	}
 	d.client.CloseIdleConnections()
 	_ = os.RemoveAll(d.Dir)
+}
+
+// TestDaemonLeavesNothing is the harness's own test: what a killed daemon leaves is found, and ended with its test.
+func TestDaemonLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	var d *Daemon
+	t.Run("killed", func(t *testing.T) {
+		d = StartDaemon(t, goserver(t, FreePort(t)))
+		_, pid := d.Serving("web")
+		d.Kill()
+		if left := d.Left(); !slices.Contains(left, pid) {
+			t.Errorf("left by the killed daemon: %v, want %d among them", left, pid)
+		}
+	})
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left by the test: %v", left)
+	}
 }
