@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -28,19 +29,22 @@ const patience = 60 * time.Second
 
 // scriptCommands are what the scripts may use beside testscript's own.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"daemon":  cmdDaemon, // daemon ARG…: handoverd run ARG… in the background
-	"await":   cmdAwait,  // await CONDITION ARG…, see conditions: polls the status
-	"hup":     cmdHup,    // hup: reload by signal
-	"exits":   cmdExits,  // exits CODE PROGRAM ARG…: runs it and wants this exit code
-	"ended":   cmdEnded,  // ended CODE: waits until the daemon has ended, with this exit code
-	"get":     cmdGet,    // get SERVICE SOCKET: stdout is the generation that answers
-	"addr":    cmdAddr,   // addr VARIABLE SERVICE SOCKET: where the socket is bound
-	"closed":  cmdClosed, // closed HOST:PORT: waits until a connection is refused
-	"occupy":  cmdOccupy, // occupy VARIABLE: a port of 127.0.0.1 that somebody else listens on
-	"expand":  cmdExpand, // expand FILE: replaces $VARIABLEs
-	"hold":    cmdHold,   // hold SERVICE SOCKET: a response that goes on for the whole test, or until release
-	"release": cmdRelease,
-	"stale":   cmdStale, // stale PATH: a socket that nobody listens on any more
+	"daemon":   cmdDaemon,   // daemon ARG…: handoverd run ARG… in the background
+	"await":    cmdAwait,    // await CONDITION ARG…, see conditions: polls the status
+	"hup":      cmdHup,      // hup: reload by signal
+	"slay":     cmdSlay,     // slay SERVICE: SIGKILL to what serves
+	"exits":    cmdExits,    // exits CODE PROGRAM ARG…: runs it and wants this exit code
+	"ended":    cmdEnded,    // ended CODE: waits until the daemon has ended, with this exit code
+	"get":      cmdGet,      // get SERVICE SOCKET: stdout is the generation that answers
+	"metrics":  cmdMetrics,  // metrics PORT: stdout is what /metrics shows
+	"addr":     cmdAddr,     // addr VARIABLE SERVICE SOCKET: where the socket is bound
+	"closed":   cmdClosed,   // closed HOST:PORT: waits until a connection is refused
+	"occupy":   cmdOccupy,   // occupy VARIABLE: a port of 127.0.0.1 that somebody else listens on
+	"freeport": cmdFreePort, // freeport VARIABLE: a port of 127.0.0.1 that nobody listens on
+	"expand":   cmdExpand,   // expand FILE: replaces $VARIABLEs
+	"hold":     cmdHold,     // hold SERVICE SOCKET: a response that goes on until release
+	"release":  cmdRelease,  // release: ends what hold began
+	"stale":    cmdStale,    // stale PATH: a socket that nobody listens on any more
 }
 
 type daemonKey struct{}
@@ -210,7 +214,17 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: await CONDITION ARG…")
 	}
 	what := "await " + strings.Join(args, " ")
-	if args[0] == "log" {
+	switch args[0] {
+	case "metric":
+		poll(ts, what, func() error {
+			text, err := scrape(args[1])
+			if err == nil && !strings.Contains(text, "\n"+args[2]+"\n") {
+				err = errors.New("another value, or none")
+			}
+			return err
+		})
+		return
+	case "log":
 		poll(ts, what, func() error {
 			if !strings.Contains(d.log.String(), args[1]) {
 				return errors.New("not in the log")
@@ -234,6 +248,46 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdHup(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(theDaemon(ts).cmd.Process.Signal(unix.SIGHUP))
+}
+
+func cmdSlay(ts *testscript.TestScript, _ bool, args []string) {
+	st, err := theDaemon(ts).status()
+	ts.Check(err)
+	for _, g := range service(st, args[0]).Generations {
+		if g.Phase == supervisor.PhaseServing {
+			ts.Check(unix.Kill(g.PID, unix.SIGKILL))
+			return
+		}
+	}
+	ts.Fatalf("nothing serves")
+}
+
+func scrape(port string) (string, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	res, err := client.Get("http://127.0.0.1:" + port + "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return string(text), err
+}
+
+func cmdMetrics(ts *testscript.TestScript, _ bool, args []string) {
+	text, err := scrape(args[0])
+	ts.Check(err)
+	_, err = io.WriteString(ts.Stdout(), text)
+	ts.Check(err)
+}
+
+func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Check(l.Close())
+	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
