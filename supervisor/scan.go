@@ -13,9 +13,14 @@ import (
 
 // The pace of looking. A look that took c is followed by a pause of at least
 // lookShare*c, so that looking never takes more than a twentieth of a core; the
-// pause grows with the time that a watch has lasted.
+// pause grows with the time that a watch has lasted. A look at the main process
+// costs little and is made often; one at all processes reads, where the kernel
+// has no lists of children, the whole of /proc, and has a pace of its own: each
+// of the two then has half of the twentieth.
 const (
 	lookShare   = 19
+	halfShare   = 39
+	wideAfter   = 20 * time.Millisecond // before that a program has hardly started others
 	lookMin     = time.Millisecond
 	lookMax     = 100 * time.Millisecond
 	sweepMin    = 2 * time.Millisecond
@@ -43,7 +48,9 @@ type scanner struct {
 type watch struct {
 	watchItem
 	began, next time.Time
-	looks       int
+	hurry       bool      // it says that it is ready: look now; guarded by scanner.mu
+	nextWide    time.Time // when all processes are to be looked at again
+	wideLooks   int
 	wide        bool      // somebody else than the main process accepts
 	letGo       time.Time // since when it has been seen to poll nothing
 	posted      bool
@@ -56,6 +63,7 @@ type watchItem struct {
 	leader   int
 	token    string
 	release  bool // has it let go? else: does it accept?
+	ready    bool // it has said that it is ready
 	adoptAll bool
 	uid, gid uint32
 	groups   []uint32
@@ -108,10 +116,14 @@ func (s *scanner) update(items []watchItem) {
 	for _, it := range items {
 		if w := s.watches[it.at]; w != nil && w.release == it.release && w.leader == it.leader {
 			keep[it.at] = w
+			if it.ready && !w.ready {
+				w.ready, w.hurry, changed = true, true, true
+			}
 			continue
 		}
 		changed = true
-		keep[it.at] = &watch{watchItem: it, began: time.Now()}
+		now := time.Now()
+		keep[it.at] = &watch{watchItem: it, began: now, nextWide: now.Add(wideAfter)}
 	}
 	s.watches = keep
 	s.mu.Unlock()
@@ -163,6 +175,9 @@ func (s *scanner) pass() time.Time {
 	s.mu.Lock()
 	watches, sweeps := make([]*watch, 0, len(s.watches)), make([]*sweep, 0, len(s.sweeps))
 	for _, w := range s.watches {
+		if w.hurry {
+			w.hurry, w.next, w.nextWide = false, time.Time{}, time.Time{}
+		}
 		watches = append(watches, w)
 	}
 	for _, sw := range s.sweeps {
@@ -232,20 +247,21 @@ func (s *scanner) sweepOnce(sw *sweep) {
 
 // watchOnce looks at one generation and posts what is new.
 func (s *scanner) watchOnce(w *watch) {
-	began := time.Now()
-	e := s.see(w)
-	cost := time.Since(began)
-	grown := time.Since(w.began) / 10
-	w.looks++
-	w.next = time.Now().Add(max(lookShare*cost, min(max(lookMin, grown), lookMax)))
+	e, news := s.see(w)
 	if w.release {
 		e = w.settled(e, time.Now())
 	}
-	if w.posted && sameSight(e, w.last) {
+	if !news || w.posted && sameSight(e, w.last) {
 		return
 	}
 	w.posted, w.last = true, e
 	s.post(e)
+}
+
+// pause is how long nobody looks after a look that took cost.
+func (w *watch) pause(cost time.Duration, share int) time.Duration {
+	grown := time.Since(w.began) / 10
+	return max(time.Duration(share)*cost, min(max(lookMin, grown), lookMax))
 }
 
 // settled turns a look at a retired generation into one that is believed: two

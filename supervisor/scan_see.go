@@ -9,21 +9,31 @@ import (
 	"github.com/handoverd/handover/internal/proc"
 )
 
-// see looks once at a generation's processes and says what that means.
-func (s *scanner) see(w *watch) evSight {
+// see looks once at a generation's processes and says what that means, if it
+// means anything new.
+func (s *scanner) see(w *watch) (e evSight, news bool) {
+	began := time.Now()
 	if !w.release && !w.wide {
-		// Most programs accept in their main process: it alone is looked at
-		// every time, which is cheap, and the others every other time.
-		if e := s.seeThese(w, []int{w.leader}); e.Polls || w.looks%2 == 0 && w.posted {
-			if !e.Polls {
-				return w.last // nothing new
-			}
-			return e
+		// Most programs accept in their main process.
+		e := s.seeThese(w, []int{w.leader})
+		w.next = time.Now().Add(w.pause(time.Since(began), halfShare))
+		if e.Polls {
+			return e, true
 		}
+		if began.Before(w.nextWide) {
+			return e, false
+		}
+		began = time.Now()
 	}
-	e := s.seeThese(w, s.members(w))
+	e = s.seeThese(w, s.members(w))
+	w.wideLooks++
 	w.wide = w.wide || e.Polls
-	return e
+	if w.release || w.wide {
+		w.next = time.Now().Add(w.pause(time.Since(began), lookShare))
+	} else {
+		w.nextWide = time.Now().Add(w.pause(time.Since(began), halfShare))
+	}
+	return e, true
 }
 
 // seeThese looks at some processes of the generation.
@@ -72,7 +82,7 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 func (s *scanner) members(w *watch) []int {
 	var ps []proc.Process
 	var err error
-	if !w.release && w.looks%memberEvery != memberEvery-1 {
+	if !w.release && w.wideLooks%memberEvery != memberEvery-1 {
 		ps, err = proc.Descendants(w.leader)
 	} else {
 		ps, err = proc.Members(w.leader, w.token)
@@ -178,6 +188,7 @@ func (g *Generation) watched() bool {
 func (l *loop) watchItem(c *child, g *Generation) watchItem {
 	w := watchItem{
 		at: c.at, leader: c.pid, token: c.token, release: g.Phase == PhaseDraining,
+		ready:    g.ReadyBy != "",
 		adoptAll: g.Spec.Config.Adopt == "all", own: g.Spec.UID == nil,
 	}
 	if w.release {
