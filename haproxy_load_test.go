@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -365,5 +366,79 @@ func TestHAProxyBroken(t *testing.T) {
 			}
 			h.Stop()
 		})
+	}
+}
+
+// readmeStep is a command that the README tells to type, and what it says then comes.
+type readmeStep struct{ command, output string }
+
+// readmeSteps reads the console blocks of a README.
+func readmeSteps(text string) (steps []readmeStep) {
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(block[1]) {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				steps = append(steps, readmeStep{command: strings.TrimSpace(command)})
+			} else {
+				steps[len(steps)-1].output += line
+			}
+		}
+	}
+	return steps
+}
+
+// TestHAProxyReadme types what the README says, word by word, but for the ports and what builds programs, and gets what the
+// README says.
+func TestHAProxyReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs real programs; it runs without -short")
+	}
+	d := NewDaemon(t)
+	tree := filepath.Join(d.Dir, "tree")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(tree, "bin"), 0o755),
+		os.CopyFS(filepath.Join(tree, "examples/haproxy"), os.DirFS("examples/haproxy")),
+		os.Symlink(Program(t, handoverdProgram), filepath.Join(tree, "bin/handoverd")),
+		os.Symlink(Program(t, goserverProgram), filepath.Join(tree, "bin/goserver")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ports := strings.NewReplacer("127.0.0.1:8080", fmt.Sprintf("127.0.0.1:%d", FreePort(t)),
+		"127.0.0.1:8081", fmt.Sprintf("127.0.0.1:%d", FreePort(t)), `"build/haproxy"`, fmt.Sprintf("%q", d.Dir))
+	original := map[string]string{}
+	for _, name := range []string{"haproxy.cfg", "handoverd.toml"} {
+		original[name] = ports.Replace(exampleFile(t, name))
+		if err := os.WriteFile(filepath.Join(tree, "examples/haproxy", name), []byte(original[name]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range readmeSteps(exampleFile(t, "README.md")) {
+		switch command := step.command; {
+		case command == "make build", strings.Contains(command, "go build -o bin/goserver ./examples/goserver"):
+		case command == "bin/handoverd run -c examples/haproxy/handoverd.toml &":
+			d.Work = tree
+			d.Run("run", "-c", "examples/haproxy/handoverd.toml")
+			d.WaitReady()
+		case command == "git checkout -q examples/haproxy/haproxy.cfg":
+			if err := os.WriteFile(filepath.Join(tree, "examples/haproxy/haproxy.cfg"), []byte(original["haproxy.cfg"]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			cmd := exec.CommandContext(limited(t), "bash", "-c", ports.Replace(command))
+			cmd.Dir = tree
+			out, err := cmd.Output()
+			got := strings.ReplaceAll(string(out), "\r", "")
+			got = strings.Replace(got, fmt.Sprintf("handoverd %d:", d.PID), "handoverd 12345:", 1)
+			if err != nil || got != step.output {
+				t.Errorf("$ %s\n%s(%v), the README says:\n%s", command, got, err, step.output)
+			}
+		}
+	}
+	if code := d.WaitExit(); code != 0 {
+		t.Errorf("handoverd exited with %d, want 0", code)
+	}
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("processes are left after the stop: %v", left)
 	}
 }

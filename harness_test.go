@@ -132,6 +132,7 @@ func FreePort(t testing.TB) int {
 type Daemon struct {
 	Dir    string // its runtime directory, short and empty at first; the test may put files there
 	PID    int    // 0 before Start
+	Work   string // the directory that it is started in; empty: the test's
 	t      testing.TB
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has been waited for
@@ -215,7 +216,7 @@ func (d *Daemon) Run(args ...string) {
 	d.cmd = exec.Command(Program(d.t, handoverdProgram), args...)
 	// A file and no pipe: programs that outlive the daemon may hold it.
 	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = append(os.Environ(), markEnv+"="+d.Dir)
+	d.cmd.Env, d.cmd.Dir = append(os.Environ(), markEnv+"="+d.Dir), d.Work
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
