@@ -37,8 +37,10 @@
 //
 // The child is dispatched by this package's own init. Go initialises packages
 // that are ready in the order of their import paths, so a binary that imports
-// this package becomes the shim before os, net/http, cobra or a metrics
-// library have initialised, as long as this package needs none of them. That
+// this package becomes the shim before net/http, cobra or a metrics library
+// have initialised, as long as this package needs none of them. It is a matter
+// of cost only: package os, and whatever sorts before the last import of this
+// one, do come first, and may have opened files (see childFiles). That
 // is why it imports neither os nor fmt nor encoding/json, and why errors here
 // are a [StartError] or an [ExecError] and not an os.SyscallError. The
 // Spec is not sent as JSON for another reason too: encoding/json replaces bytes

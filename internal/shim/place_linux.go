@@ -82,6 +82,9 @@ func (c *child) receiveFiles() ([]int, *ExecError) {
 	return fds, nil
 }
 
+// stdin is /dev/null (fork).
+const stdin = 0
+
 // load takes memfd.
 func (c *child) load(memfd int) *ExecError {
 	var st unix.Stat_t
@@ -113,8 +116,8 @@ func (c *child) load(memfd int) *ExecError {
 	return nil
 }
 
-// moveUp returns fd itself or its close-on-exec duplicate at base or above;
-// then the original is closed.
+// moveUp returns fd itself or its close-on-exec duplicate at base or above. The
+// number stays taken, by /dev/null: see childFiles.
 func (c *child) moveUp(fd int) (int, *ExecError) {
 	if fd >= c.base {
 		return fd, nil
@@ -123,8 +126,8 @@ func (c *child) moveUp(fd int) (int, *ExecError) {
 	if err != nil {
 		return -1, failed("descriptors", "", "no number above "+strconv.Itoa(c.base)+", RLIMIT_NOFILE?", err)
 	}
-	if err := unix.Close(fd); err != nil {
-		return -1, failed("descriptors", "", "close", err)
+	if err := unix.Dup3(stdin, fd, unix.O_CLOEXEC); err != nil {
+		return -1, failed("descriptors", "", "dup3", err)
 	}
 	return up, nil
 }

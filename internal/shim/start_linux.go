@@ -73,7 +73,7 @@ func start(s *Spec, fds []int, stdout, stderr, ours, theirs int) (*Process, erro
 	if err := sendAll(ours, memfd, fds); err != nil {
 		return nil, err
 	}
-	pid, pidfd, err := fork(stdout, stderr, theirs)
+	pid, pidfd, err := fork(stdout, stderr, theirs, s.Targets)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func start(s *Spec, fds []int, stdout, stderr, ours, theirs int) (*Process, erro
 	return &Process{PID: pid, StartTime: started, pidfd: pidfd, control: control{fd: ours}}, nil
 }
 
-func fork(stdout, stderr, control int) (pid, pidfd int, err error) {
+func fork(stdout, stderr, control int, targets []int) (pid, pidfd int, err error) {
 	null, err := unix.Open(devNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, -1, &StartError{Op: "open", Detail: devNull, Err: err}
@@ -104,7 +104,7 @@ func fork(stdout, stderr, control int) (pid, pidfd int, err error) {
 	pidfd = -1
 	pid, err = syscall.ForkExec(selfExe, []string{programName}, &syscall.ProcAttr{
 		Env:   shimEnv(),
-		Files: []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr), uintptr(control)},
+		Files: childFiles(null, stdout, stderr, control, targets),
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	})
 	if err != nil {
@@ -112,6 +112,30 @@ func fork(stdout, stderr, control int) (pid, pidfd int, err error) {
 		return 0, -1, &StartError{Op: "fork", Detail: selfExe, Err: err}
 	}
 	return pid, pidfd, nil
+}
+
+// mostReserved bounds the numbers that are kept free for sockets; the runtime
+// never gets that far.
+const mostReserved = 1 << 12
+
+// childFiles are the child's first descriptors, by their numbers there. Each
+// number that a socket will get is taken by /dev/null until then. Else the
+// child's own runtime would get it, for the epoll set that the first os.Open of
+// some package's init makes, and would end the process when a socket has taken
+// its place ("runtime: netpoll failed").
+func childFiles(null, stdout, stderr, control int, targets []int) []uintptr {
+	const closed = ^uintptr(0)
+	files := []uintptr{uintptr(null), uintptr(stdout), uintptr(stderr), uintptr(control)}
+	for _, t := range targets {
+		if t < len(files) && files[t] != closed || t >= mostReserved {
+			continue
+		}
+		for len(files) <= t {
+			files = append(files, closed)
+		}
+		files[t] = uintptr(null)
+	}
+	return files
 }
 
 // sealed returns a memfd holding b that nobody, the child included, can change.
