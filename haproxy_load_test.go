@@ -328,8 +328,12 @@ func TestHAProxyBroken(t *testing.T) {
 		next    int // number of the generation that the mended configuration gets
 	}{
 		{"check", nil, supervisor.OutcomeRefused, func(r supervisor.ServiceResult) string { return r.Reason }, 2},
-		{"no check", []string{check, ""}, supervisor.OutcomeFailed,
-			func(r supervisor.ServiceResult) string { return strings.Join(r.Output, "\n") }, 3},
+		{
+			"no check",
+			[]string{check, ""},
+			supervisor.OutcomeFailed,
+			func(r supervisor.ServiceResult) string { return strings.Join(r.Output, "\n") }, 3,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
