@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -8,6 +9,9 @@ import (
 
 	"github.com/handoverd/handover/internal/proc"
 )
+
+// maxSocketPath is the room for a path in a UNIX socket's address (unix(7)).
+const maxSocketPath = 107
 
 // ServicePlan is what a start of a service would come down to, here and now. It
 // holds no arguments and no environment.
@@ -37,6 +41,12 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 	fail := func(service, key string, err error) {
 		path := []string{"service", service, key}
 		errs = append(errs, &ConfigError{File: c.File, Line: src.line(path), Key: strings.Join(path, "."), Err: err})
+	}
+	if path := ControlPath(c.RuntimeDir); len(path) > maxSocketPath {
+		errs = append(errs, &ConfigError{
+			File: c.File, Line: src.line([]string{"runtime_dir"}), Key: "runtime_dir",
+			Err: fmt.Errorf("%s is %d bytes long, and the path of a socket has at most %d", path, len(path), maxSocketPath),
+		})
 	}
 	dir := thisHost().workDir
 	for _, s := range c.Services {

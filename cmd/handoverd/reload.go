@@ -22,7 +22,8 @@ touched. The command waits until every service serves anew and its old generatio
 let go of the sockets, or until the reload has failed: then the old generation has been serving
 all the time. What happens meanwhile is on stderr, the outcome on stdout, of a failure on stderr.
 
-A reload that has to wait for another one, or for a place below max_draining, says so.
+A reload that has to wait for another one, or for a place below max_draining, says so. It goes
+on when this command is interrupted.
 
 Exit codes:
   0  serving (with a warning, if an old generation was not seen to let go)

@@ -40,7 +40,9 @@ func TestScript(t *testing.T) {
 		}
 	}
 	programs := t.TempDir()
-	buildChild(t, programs)
+	if !testing.Short() {
+		buildChild(t, programs)
+	}
 	testscript.Run(t, testscript.Params{
 		Files:               chosen,
 		Setup:               func(env *testscript.Env) error { return setUp(env, programs) },

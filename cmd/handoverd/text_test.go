@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,5 +100,37 @@ func TestProgressWaiting(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// TestAlive keeps the directory in which somebody listens, so that a command finds the one handoverd there is.
+func TestAlive(t *testing.T) {
+	base, err := os.MkdirTemp("", "hd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	for _, name := range []string{"live", "stale", "empty"} {
+		dir := filepath.Join(base, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if name == "empty" {
+			continue
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: supervisor.ControlPath(dir), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		if name == "live" {
+			t.Cleanup(func() { _ = l.Close() })
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := alive(append([]string{base}, subdirectories(base)...))
+	if d := cmp.Diff([]string{filepath.Join(base, "live")}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
