@@ -200,6 +200,7 @@ func (s *Supervisor) serveReload(w http.ResponseWriter, r *http.Request) {
 	events, end := s.Follow()
 	defer end()
 	done := make(chan reloadOutcome, 1)
+	// The loop below waits for it, or the request is gone and nobody does.
 	go s.reloadInto(r.Context(), ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}, done)
 	out := newLines(w)
 	for {
