@@ -120,9 +120,8 @@ func (e *reachError) Unwrap() error { return e.err }
 
 func (e *reachError) Error() string {
 	var remedy string
-	var op *net.OpError
 	err := e.err
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // "dial unix PATH" is said already
 	}
 	switch {
@@ -155,8 +154,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values) 
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		var of *url.Error
-		if errors.As(err, &of) {
+		if of, ok := errors.AsType[*url.Error](err); ok {
 			err = of.Err
 		}
 		return nil, &reachError{c.path, err}

@@ -36,8 +36,7 @@ func run(e *env, args []string) int {
 	if err == nil {
 		return 0
 	}
-	var code exitCode
-	if errors.As(err, &code) {
+	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
 	_, _ = fmt.Fprintf(e.stderr, "handoverd: %v\n", err)

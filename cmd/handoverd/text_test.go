@@ -61,16 +61,26 @@ func TestResultText(t *testing.T) {
 		want string
 	}{
 		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 1}}, "a.1 serves"},
-		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseYes}},
-			"a.3 serves, a.2 released"},
-		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseNo}},
-			"a.3 serves, a.2 not released"},
-		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseUnknown}},
-			"a.3 serves, a.2 cannot be looked at, so it is not known whether it has let go"},
-		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "failed", Generation: 3, Phase: "starting", Reason: "not ready"}, How: "killed by SIGSEGV"},
-			"a.3 failed while starting: not ready: killed by SIGSEGV"},
-		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "skipped", Reason: "comes after b, which failed"}},
-			"a skipped: comes after b, which failed"},
+		{
+			supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseYes}},
+			"a.3 serves, a.2 released",
+		},
+		{
+			supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseNo}},
+			"a.3 serves, a.2 not released",
+		},
+		{
+			supervisor.ServiceResult{Result: result{Service: "a", Outcome: "serving", Generation: 3, Old: 2, Release: supervisor.ReleaseUnknown}},
+			"a.3 serves, a.2 cannot be looked at, so it is not known whether it has let go",
+		},
+		{
+			supervisor.ServiceResult{Result: result{Service: "a", Outcome: "failed", Generation: 3, Phase: "starting", Reason: "not ready"}, How: "killed by SIGSEGV"},
+			"a.3 failed while starting: not ready: killed by SIGSEGV",
+		},
+		{
+			supervisor.ServiceResult{Result: result{Service: "a", Outcome: "skipped", Reason: "comes after b, which failed"}},
+			"a skipped: comes after b, which failed",
+		},
 		{supervisor.ServiceResult{Result: result{Outcome: "refused", Reason: "x"}}, "reload refused: x"},
 		{supervisor.ServiceResult{Result: result{Service: "a", Outcome: "removed"}}, "a removed"},
 	} {
@@ -87,13 +97,19 @@ func TestProgressWaiting(t *testing.T) {
 		st   supervisor.Status
 		want string
 	}{
-		{"a place", supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Waiting: "the upgrade waits for a place", WaitingFor: 12}}},
-			"a: waiting for 12s: the upgrade waits for a place"},
+		{
+			"a place",
+			supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Waiting: "the upgrade waits for a place", WaitingFor: 12}}},
+			"a: waiting for 12s: the upgrade waits for a place",
+		},
 		{"a release", supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning, Results: []supervisor.Result{
 			{Service: "a", Generation: 2, Old: 1, Release: supervisor.ReleasePending},
 		}}}}, "a.2: serving, waiting for a.1 to let go of the sockets"},
-		{"its turn", supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning}, {Stage: supervisor.JobRemembered}}},
-			"waiting for 3s: another reload is under way"},
+		{
+			"its turn",
+			supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning}, {Stage: supervisor.JobRemembered}}},
+			"waiting for 3s: another reload is under way",
+		},
 		{"nothing", supervisor.Status{}, "under way for 3s"},
 	} {
 		got := strings.Join((&progress{}).waiting(&c.st, 3*time.Second), "\n")
