@@ -25,6 +25,9 @@ func StartTime(int) (uint64, error) { return 0, errOther }
 // CPUTime is not supported here.
 func CPUTime(int) (time.Duration, error) { return 0, errOther }
 
+// Runnable is not supported here.
+func Runnable(int) (time.Duration, error) { return 0, errOther }
+
 // RSS is not supported here.
 func RSS(int) (int64, error) { return 0, errOther }
 
