@@ -14,10 +14,10 @@ import (
 func (s *scanner) see(w *watch) (e evSight, news bool) {
 	began := time.Now()
 	if !w.release && !w.wide {
-		// Most programs accept in their main process.
+		// Most programs accept in their main process, on all they were given.
 		e := s.seeThese(w, []int{w.leader})
 		w.next = time.Now().Add(w.pause(time.Since(began), halfShare))
-		if e.Polls {
+		if e.Polls && len(e.Idle) == 0 {
 			return e, true
 		}
 		if began.Before(w.nextWide) {
@@ -146,11 +146,13 @@ func (w *watch) fault(pids []int, e evSight) string {
 }
 
 // spins recognises a program that calls accept in a loop on a non-blocking
-// socket as if it were a blocking one: it uses a whole core and waits nowhere.
+// socket as if it were a blocking one: it waits nowhere. On a busy machine it
+// gets less than the core that it would use, so what counts is that it is
+// always ready to run.
 func (w *watch) spins() string {
 	lived := time.Since(w.began)
-	used, err := proc.CPUTime(w.leader)
-	if err != nil || lived < time.Second || used < lived*8/10 {
+	runnable, err := proc.Runnable(w.leader)
+	if err != nil || lived < time.Second || runnable < lived*8/10 {
 		return ""
 	}
 	return "it uses a whole core and waits on none of its sockets, as a blocking accept loop does on a " +
