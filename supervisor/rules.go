@@ -121,18 +121,32 @@ func (m *machine) inferReady(g *Generation) (by string, ok bool) {
 }
 
 func graceReason(g *Generation) string {
-	grace := g.Spec.Config.Ready.InitGrace
+	over := fmt.Sprintf("init grace of %v is over", g.Spec.Config.Ready.InitGrace)
+	when := g.Spec.Config.Ready.When
 	switch {
-	case g.ReadyAt != 0 && g.AdoptFault != "":
-		return fmt.Sprintf("init grace of %v is over: ready by %s, but %s", grace, g.ReadyBy, g.AdoptFault)
 	case g.ReadyAt != 0:
-		return fmt.Sprintf("init grace of %v is over: ready by %s, but it accepts on none of its sockets", grace, g.ReadyBy)
+		return fmt.Sprintf("%s: ready by %s, but %s", over, g.ReadyBy, g.lacks())
 	case g.Hello:
-		return fmt.Sprintf("init grace of %v is over: it said hello, but not ready", grace)
+		return over + ": it said hello, but not ready"
 	case g.Notify:
-		return fmt.Sprintf("init grace of %v is over: it sent sd_notify messages, but no READY=1", grace)
+		return over + ": it sent sd_notify messages, but no READY=1"
+	case when == "accepting", when == "auto", g.AdoptFault != "":
+		return fmt.Sprintf("%s: not ready (waited for %s): %s", over, when, g.lacks())
 	}
-	return fmt.Sprintf("init grace of %v is over: not ready (waited for %s)", grace, g.Spec.Config.Ready.When)
+	return fmt.Sprintf("%s: not ready (waited for %s)", over, when)
+}
+
+// lacks says what the looks at a generation's processes found missing.
+func (g *Generation) lacks() string {
+	switch {
+	case g.AdoptFault != "":
+		return g.AdoptFault
+	case g.Blind:
+		return "its processes cannot be looked at"
+	case g.Accepting != 0:
+		return fmt.Sprintf("it has accepted for less than %v", acceptingHold)
+	}
+	return "it accepts on none of its sockets"
 }
 
 // draining climbs the ladder: drain message or signal at the begin, SIGTERM a
