@@ -326,6 +326,7 @@ func TestHAProxyBroken(t *testing.T) {
 	}
 	const broken, complaint = "default_backend nowhere", "unable to find required default_backend: 'nowhere'"
 	check := regexp.MustCompile(`(?m)^check .*\n`).FindString(exampleFile(t, "handoverd.toml"))
+	outputOf := func(r supervisor.ServiceResult) string { return strings.Join(r.Output, "\n") }
 	tests := []struct {
 		name    string
 		change  []string
@@ -334,12 +335,8 @@ func TestHAProxyBroken(t *testing.T) {
 		next    int // number of the generation that the mended configuration gets
 	}{
 		{"check", nil, supervisor.OutcomeRefused, func(r supervisor.ServiceResult) string { return r.Reason }, 2},
-		{
-			"no check",
-			[]string{check, ""},
-			supervisor.OutcomeFailed,
-			func(r supervisor.ServiceResult) string { return strings.Join(r.Output, "\n") }, 3,
-		},
+		{"no check", []string{check, ""}, supervisor.OutcomeFailed, outputOf, 3},
+		{"no check, -Ws", []string{check, "", `"-db", "-de", `, `"-Ws", "-de", `}, supervisor.OutcomeFailed, outputOf, 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
