@@ -16,6 +16,7 @@ type settings struct {
 	counts           string // path, or empty
 	network, address string // empty network: the mode's own
 	notify           string // NOTIFY_SOCKET
+	sockets          []string
 }
 
 func readSettings() (settings, error) {
@@ -24,6 +25,10 @@ func readSettings() (settings, error) {
 		network: os.Getenv("TESTCHILD_NETWORK"),
 		address: os.Getenv("TESTCHILD_ADDR"),
 		notify:  os.Getenv("NOTIFY_SOCKET"),
+		sockets: strings.Fields(os.Getenv("TESTCHILD_SOCKETS")),
+	}
+	if len(s.sockets) == 0 {
+		s.sockets = []string{"http"}
 	}
 	if s.address == "" {
 		s.address = "127.0.0.1:0"

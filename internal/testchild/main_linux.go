@@ -60,16 +60,22 @@ func newProcess() (*process, error) {
 	return &process{s, counts}, err
 }
 
-// server answers the site and counts.
+// server answers the site and counts. A connection is counted soon after it was
+// accepted, so the book stands inside one accept all the time.
 func (p *process) server() *drain.Server {
-	return drain.HTTP(&http.Server{
-		Handler: p.counts.handler(site.Handler(p.generation)),
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateNew {
-				p.counts.connections.Add(1)
-			}
-		},
-	})
+	s := p.site()
+	p.counts.entered.Add(1)
+	s.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			p.counts.connections.Add(1)
+		}
+	}
+	return drain.HTTP(s)
+}
+
+// site is the server for a listener that counts what it accepts.
+func (p *process) site() *http.Server {
+	return &http.Server{Handler: p.counts.handler(site.Handler(p.generation))}
 }
 
 // native runs the modes that use package handover.
@@ -118,11 +124,15 @@ func (p *process) listen(child *handover.Child, mode string) drain.Target {
 	if network == "" {
 		network = "tcp"
 	}
-	l, err := child.Listen("http", network, p.address)
-	check(err)
-	log.Printf("listening on %s", l.Addr())
 	s := p.server()
-	go serve(s, l) // the drain waits for what it accepted
+	for _, name := range p.sockets {
+		l, err := child.Listen(name, network, p.address)
+		check(err)
+		if len(p.sockets) == 1 {
+			log.Printf("listening on %s", l.Addr())
+		}
+		go serve(s, l) // the drain waits for what it accepted
+	}
 	return s
 }
 

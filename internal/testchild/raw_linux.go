@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/drain"
 )
 
 // listenFD is the first inherited descriptor (sd_listen_fds(3)).
@@ -26,12 +28,8 @@ func (p *process) raw(mode string) {
 	} else {
 		signal.Notify(term, syscall.SIGTERM)
 	}
-	f := os.NewFile(listenFD, "socket")
-	l, err := net.FileListener(f)
-	check(err)
-	check(f.Close())
-	s := p.server()
-	go serve(s, l) // the drain waits for what it accepted
+	s := drain.HTTP(p.site())
+	go serve(s, p.counts.listener(listenFD)) // the drain waits for what it accepted
 
 	switch mode {
 	case "accept-notify", "raw-ready-then-die":
