@@ -154,7 +154,7 @@ func (g *Generation) lacks() string {
 func (m *machine) draining(svc *Service, g *Generation) bool {
 	switch {
 	case m.due(g.KillAt):
-		m.kill(svc, g, fmt.Sprintf("deadline of its drain (%s)", g.DrainWhy))
+		m.kill(svc, g, deadlineReason(g))
 	case g.SignalAt != 0 && g.Answered:
 		g.SignalAt = 0 // the library drains: the signal would end it
 	case m.due(g.SignalAt):
@@ -177,6 +177,13 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 	return true
 }
 
+func deadlineReason(g *Generation) string {
+	if g.Release == ReleaseNo {
+		return fmt.Sprintf("deadline of its drain (%s), not released", g.DrainWhy)
+	}
+	return fmt.Sprintf("deadline of its drain (%s)", g.DrainWhy)
+}
+
 func (m *machine) notReleased(svc *Service, g *Generation) {
 	g.Release = ReleaseNo
 	cfg := &g.Spec.Config.Retire
@@ -195,6 +202,9 @@ func (m *machine) kill(svc *Service, g *Generation, reason string) {
 	}
 	if g.Reason == "" {
 		g.Reason = reason
+	}
+	if g.Cut { // it goes without an exit of its own that could tell
+		svc.Failure = &Failure{Generation: g.N, Phase: g.Phase, Reason: g.Reason, At: m.now}
 	}
 	g.Phase, g.Killed = PhaseKilling, m.now
 	g.SignalAt, g.TermAt, g.KillAt, g.GraceEnds, g.BakeEnds = 0, 0, 0, 0, 0
