@@ -1,3 +1,8 @@
+// The runtime would look for another CPU limit once a minute
+// (sched_getaffinity, and a read of the cgroup's cpu.max). A process that waits
+// for events has no use for it, and idle is to be idle.
+//go:debug updatemaxprocs=0
+
 // Command handoverd owns the listening sockets of programs and hands them to
 // each new generation, so that the port never closes during a reload.
 package main
