@@ -44,6 +44,11 @@ func (c *clients) see(ctx context.Context, generation int) error {
 	if err := c.fresh.WaitGeneration(ctx, generation); err != nil {
 		return fmt.Errorf("generation %d was not seen: %w", generation, err)
 	}
+	return c.moment(ctx)
+}
+
+// moment waits for a fifth of a second's answers.
+func (c *clients) moment(ctx context.Context) error {
 	return c.fresh.WaitOK(ctx, c.fresh.Snapshot().OK+rate/5)
 }
 
@@ -97,7 +102,7 @@ func usualWay(ctx context.Context, server string) error {
 		if err := begin(); err != nil {
 			return err
 		}
-		if err := c.fresh.WaitOK(ctx, c.fresh.Snapshot().OK+rate/5); err != nil {
+		if err := c.moment(ctx); err != nil {
 			return err
 		}
 	}

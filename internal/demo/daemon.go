@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +14,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/handoverd/handover/supervisor"
 )
+
+// handoverd is what "make build" makes.
+const handoverd = "bin/handoverd"
 
 // daemon is the handoverd of the demo, which it started and ends.
 type daemon struct {
@@ -29,13 +29,12 @@ type daemon struct {
 	generation int
 	log        *bytes.Buffer
 	exited     chan error
-	client     *http.Client
 	once       sync.Once
 }
 
 func build(ctx context.Context, out, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = buildEnv()
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
 }
@@ -54,18 +53,12 @@ func start(ctx context.Context, dir, server string) (*daemon, error) {
 	}
 	// The path is pinned through the directory's symlinks only, so the release
 	// is a directory, as in a real deploy.
-	d.cmd = exec.Command("bin/handoverd", "run", "--runtime-dir", d.runtime, "-l", "http="+address, "--", d.current+"/server")
+	d.cmd = exec.Command(handoverd, "run", "--runtime-dir", d.runtime, "-l", "http="+address, "--", d.current+"/server")
 	d.cmd.Stderr = d.log
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go d.wait()
-	d.client = &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, "unix", supervisor.ControlPath(d.runtime))
-		},
-	}}
+	go d.wait() // stop and end wait for it
 	if err := d.ready(ctx); err != nil {
 		d.end()
 		return nil, fmt.Errorf("%w\n%s", err, d.log)
@@ -104,11 +97,11 @@ func (d *daemon) deploy(program string) error {
 
 // ready waits until the first generation serves.
 func (d *daemon) ready(ctx context.Context) error {
-	return d.until(ctx, func(st *supervisor.Status) bool { return st.Ready })
+	return d.until(ctx, func(st *status) bool { return st.Ready })
 }
 
 // until waits until the status is as wanted.
-func (d *daemon) until(ctx context.Context, wanted func(*supervisor.Status) bool) error {
+func (d *daemon) until(ctx context.Context, wanted func(*status) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -128,25 +121,36 @@ func (d *daemon) until(ctx context.Context, wanted func(*supervisor.Status) bool
 	}
 }
 
-func (d *daemon) status(ctx context.Context) (*supervisor.Status, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://handoverd/v1/status", nil)
+// status is the part of handoverd status --json that the demo looks at.
+type status struct {
+	Ready    bool
+	Services []struct {
+		Generations []struct {
+			PID   int
+			Phase string
+		}
+	}
+}
+
+func (d *daemon) status(ctx context.Context) (*status, error) {
+	out, err := d.command(ctx, "status", "--json").Output()
 	if err != nil {
 		return nil, err
 	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var st supervisor.Status
-	return &st, json.NewDecoder(resp.Body).Decode(&st)
+	var st status
+	return &st, json.Unmarshal(out, &st)
+}
+
+// command is a handoverd that talks to the running one.
+func (d *daemon) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, handoverd, append(args, "--runtime-dir", d.runtime)...)
 }
 
 // serving waits until a generation has been committed and returns its pid.
 func (d *daemon) serving(ctx context.Context) (pid int, err error) {
-	err = d.until(ctx, func(st *supervisor.Status) bool {
+	err = d.until(ctx, func(st *status) bool {
 		for _, g := range st.Services[0].Generations {
-			if g.Phase == supervisor.PhaseServing {
+			if g.Phase == "serving" {
 				pid = g.PID
 			}
 		}
@@ -157,30 +161,14 @@ func (d *daemon) serving(ctx context.Context) (pid int, err error) {
 
 func (d *daemon) hangUp() error { return d.cmd.Process.Signal(unix.SIGHUP) }
 
-// reloadFails reloads by the control socket, which waits for the outcome.
+// reloadFails reloads by the command, which waits for the outcome: 1 is failed.
 func (d *daemon) reloadFails(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://handoverd/v1/reload", nil)
-	if err != nil {
-		return err
+	out, err := d.command(ctx, "reload").CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil
 	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	dec := json.NewDecoder(resp.Body)
-	for {
-		var e supervisor.Event
-		if err := dec.Decode(&e); err != nil {
-			return err
-		}
-		if e.Report != nil {
-			if e.Report.OK() {
-				return errors.New("the broken release was taken for a good one")
-			}
-			return nil
-		}
-	}
+	return fmt.Errorf("reload of a broken release: %w\n%s", err, out)
 }
 
 func (d *daemon) stop() error {

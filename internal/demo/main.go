@@ -101,6 +101,9 @@ func deployBroken(ctx context.Context, d *daemon, c *clients) error {
 			return err
 		}
 		d.generation++ // an attempt uses up its number
+		if err := c.moment(ctx); err != nil {
+			return err
+		}
 	}
 	return d.deploy(d.server)
 }
