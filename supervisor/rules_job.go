@@ -222,7 +222,7 @@ func (m *machine) upgrade(svc *Service) bool {
 	if m.skip(svc) {
 		return true
 	}
-	if dep := m.dependency(u); dep != "" {
+	if dep := m.dependency(svc); dep != "" {
 		return m.wait(svc, true, fmt.Sprintf("waits for %s", dep))
 	}
 	cfg := &u.Spec.Config.Retire
@@ -242,55 +242,6 @@ func (m *machine) upgrade(svc *Service) bool {
 	}
 	u.Gen = m.begin(svc, u.Spec, why).N
 	return true
-}
-
-// skip ends the reloads in which a service has failed that this one comes after.
-// The first start is not ended by that: it waits until that service serves.
-func (m *machine) skip(svc *Service) bool {
-	u := svc.Upgrade
-	for _, dep := range u.Spec.Config.After {
-		for _, id := range u.Jobs {
-			j := m.s.job(id)
-			if j == nil || j.First {
-				continue
-			}
-			if r := j.result(dep); r != nil && r.Outcome.bad() {
-				var first []int
-				if j := m.s.job(u.Jobs[0]); j != nil && j.First {
-					first, u.Jobs = u.Jobs[:1], u.Jobs[1:]
-				}
-				m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeSkipped, Reason: fmt.Sprintf("comes after %s, which failed", dep)})
-				if first != nil {
-					u.Jobs, svc.Upgrade = first, u
-				}
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// bad reports whether the service did not get what the reload wanted for it.
-func (o Outcome) bad() bool {
-	return o == OutcomeFailed || o == OutcomeSkipped || o == OutcomeRefused
-}
-
-// dependency is the service that this one has to wait for, or "".
-func (m *machine) dependency(u *Upgrade) string {
-	for _, dep := range u.Spec.Config.After {
-		d := m.s.Services[dep]
-		if d == nil {
-			continue
-		}
-		// Of two reloads each may want the other order: the newest is heeded.
-		if d.Upgrade != nil && slices.Contains(d.Upgrade.Jobs, u.Jobs[len(u.Jobs)-1]) {
-			return dep
-		}
-		if j := m.s.job(u.Jobs[0]); j != nil && j.First && d.Serving() == nil {
-			return dep
-		}
-	}
-	return ""
 }
 
 // noPlace applies on_max_draining.

@@ -1,0 +1,454 @@
+package supervisor
+
+import (
+	"slices"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// ledger is what the checks remember of a walk, kept apart from the state.
+type ledger struct {
+	last      proc.Instant // time of the last step
+	answered  map[int]int
+	done      map[int]int
+	lives     map[at]*life
+	numbers   map[string]int
+	committed map[string]string // digest of the spec last committed
+	exits     int
+	exited    bool
+}
+
+// life is what was done to one generation.
+type life struct {
+	spawnEvent bool // its pid is in the state
+	gone       bool
+	reaped     bool
+	rung       int // of the ladder: 1 message, 2 drain signal, 3 SIGTERM, 4 SIGKILL
+	told       proc.Instant
+	bound      proc.Instant // its drain ends by then
+	accepted   bool
+}
+
+func newLedger() ledger {
+	return ledger{
+		answered: map[int]int{}, done: map[int]int{}, lives: map[at]*life{}, numbers: map[string]int{},
+		committed: map[string]string{},
+	}
+}
+
+// check checks one step.
+func (w *walk) check(prev *State, e event, next *State, acts []action) {
+	for _, a := range acts {
+		w.checkAction(prev, e, next, a)
+	}
+	w.checkAnswers(e, acts)
+	for name, svc := range next.Services {
+		w.checkService(prev.Services[name], svc, next, acts)
+	}
+	for name, svc := range prev.Services {
+		if next.Services[name] == nil && len(svc.Generations) > 0 && !goneNow(acts, name) {
+			w.fail("%s was forgotten with generations", name)
+		}
+	}
+	w.checkStop(prev, next, acts)
+	if ev, ok := e.(evSpawned); ok && w.ledger.lives[ev.at] != nil {
+		w.ledger.lives[ev.at].spawnEvent = true
+	}
+	w.ledger.last = w.now
+}
+
+func goneNow(acts []action, service string) bool {
+	return slices.ContainsFunc(acts, func(a action) bool {
+		r, ok := a.(acReap)
+		return ok && r.Service == service
+	})
+}
+
+// living is the life that an action may refer to.
+func (w *walk) living(a at, act action) *life {
+	l := w.ledger.lives[a]
+	if l == nil || l.reaped {
+		w.fail("%T for %v, which is gone or never was", act, a)
+		return &life{}
+	}
+	return l
+}
+
+func (w *walk) checkAction(prev *State, e event, next *State, a action) {
+	switch a := a.(type) {
+	case acSpawn:
+		w.checkSpawn(prev, next, a.at)
+	case acGo:
+		l := w.living(a.at, a)
+		g := generationOf(next, a.at)
+		if l.gone {
+			w.fail("go twice for %v", a.at)
+		}
+		if ev, ok := e.(evSpawned); !ok || ev.at != a.at || g == nil || g.PID != ev.PID || g.StartTime != ev.StartTime {
+			w.fail("go for %v, whose pid is not in the state", a.at)
+		}
+		l.gone = true
+	case acAccept:
+		w.living(a.at, a).accepted = true
+		if g := generationOf(next, a.at); g != nil && !g.Hello {
+			w.fail("accept for %v, which did not say hello", a.at)
+		}
+	case acAck:
+		w.living(a.at, a)
+	case acLame:
+		w.living(a.at, a)
+		if next.Stop == nil {
+			w.fail("lame duck without a stop")
+		}
+	case acDrain:
+		l := w.living(a.at, a)
+		l.told = w.now
+		g := generationOf(next, a.at)
+		if g == nil || !g.Hello {
+			w.fail("drain message to %v, which did not say hello", a.at)
+			return
+		}
+		if _, late := e.(evHello); !late || g.DrainBegan == w.now {
+			w.climb(a.at, l, 1)
+		}
+	case acSignal:
+		w.checkSignal(prev, next, a)
+	case acKill:
+		l := w.living(a.at, a)
+		if a.Signal == sigKill {
+			w.climb(a.at, l, 4)
+			if g := generationOf(prev, a.at); g != nil && g.Phase == PhaseDraining && w.now >= g.KillAt {
+				w.seen["SIGKILL at the deadline"] = true
+			}
+		} else if g := generationOf(next, a.at); g != nil && !g.Exited {
+			w.fail("what %v started is terminated while it runs", a.at)
+		}
+	case acCommit:
+		w.checkCommit(prev, next, a.at)
+	case acReap:
+		w.living(a.at, a).reaped = true
+		if generationOf(next, a.at) != nil {
+			w.fail("%v is reaped and in the state", a.at)
+		}
+	case acNote:
+		if a.Gen != 0 {
+			w.living(a.at, a)
+		}
+	}
+}
+
+func generationOf(s *State, a at) *Generation {
+	if svc := s.Services[a.Service]; svc != nil {
+		return svc.gen(a.Gen)
+	}
+	return nil
+}
+
+// climb: the ladder is climbed in order, never down.
+func (w *walk) climb(a at, l *life, rung int) {
+	if rung < l.rung {
+		w.fail("%v: rung %d of the ladder after rung %d", a, rung, l.rung)
+	}
+	l.rung = max(l.rung, rung)
+}
+
+func (w *walk) checkSpawn(prev, next *State, a at) {
+	g := generationOf(next, a)
+	if g == nil || next.Stop != nil {
+		w.fail("spawn of %v, which is not in the state or after a stop", a)
+		return
+	}
+	if a.Gen <= w.ledger.numbers[a.Service] {
+		w.fail("number %v is used again", a)
+	}
+	w.ledger.numbers[a.Service] = a.Gen
+	w.ledger.lives[a] = &life{}
+	svc := next.Services[a.Service]
+	switch good := w.ledger.committed[a.Service]; g.Why {
+	case WhyRestart:
+		w.seen["restart"] = true
+		if good != "" && g.Spec.Digest != good {
+			w.fail("%v restarts with the spec of %s, not with %s, which was committed last", a, g.Spec.Digest, good)
+		}
+		if old := prev.Services[a.Service]; svc.Serving() != nil || old.Serving() != nil && !old.Serving().Exited && old.Serving() == svc.Serving() {
+			w.fail("%v restarts while another serves", a)
+		}
+	default:
+		limit := g.Spec.Config.Retire.MaxDraining
+		if n := svc.retired(); svc.Serving() != nil && n >= limit {
+			w.fail("%v is spawned while %d of %d are draining", a, n, limit)
+		}
+	}
+}
+
+func (w *walk) checkSignal(prev, next *State, a acSignal) {
+	l := w.living(a.at, a)
+	g := generationOf(next, a.at)
+	if g == nil || g.PID == 0 || g.DrainBegan == 0 {
+		w.fail("signal to %v, which is not draining", a.at)
+		return
+	}
+	term := a.Signal == sigTerm && g.Spec.Drain != sigTerm
+	switch {
+	case term:
+		w.climb(a.at, l, 3)
+		w.seen["SIGTERM on the ladder"] = true
+		early := g.KillAt.Add(-g.Spec.Config.Retire.KillGrace)
+		if w.now < early {
+			w.fail("%v: SIGTERM at %v, more than a kill grace before the deadline %v", a.at, w.now, g.KillAt)
+		}
+	case a.Signal != g.Spec.Drain:
+		w.fail("%v: signal %d is not on its ladder", a.at, a.Signal)
+	case g.Spec.Drain != sigTerm:
+		w.climb(a.at, l, 2)
+		if was := generationOf(prev, a.at); was != nil && was.Answered {
+			w.fail("%v has answered the drain message and is signalled", a.at)
+		}
+		// A native one has a second to answer, if its deadline is not nearer.
+		if l.told != 0 && w.now < l.told.Add(drainAnswer) && w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) && l.told > g.DrainBegan {
+			break // it said hello when it had been signalled already, or is to be
+		}
+		if l.told != 0 && l.told == g.DrainBegan && w.now < l.told.Add(drainAnswer) &&
+			w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) {
+			w.fail("%v is signalled before it had a second to answer", a.at)
+		}
+	}
+}
+
+func (w *walk) checkCommit(prev, next *State, a at) {
+	w.living(a, acCommit{a})
+	g := generationOf(next, a)
+	was := generationOf(prev, a)
+	if g == nil || was == nil || was.PID == 0 {
+		if g == nil || g.PID == 0 {
+			w.fail("commit of %v, which does not run", a)
+			return
+		}
+	}
+	w.ledger.committed[a.Service] = g.Spec.Digest
+	if g.ReadyAt == 0 || w.now < g.ReadyAt.Add(g.Spec.Config.Ready.Settle) {
+		w.fail("%v is committed before it was ready and settled", a)
+	}
+	if !g.Adopted && len(g.Spec.Keys) > 0 && was != nil && was.Phase != PhaseBaking {
+		w.fail("%v is committed and accepts on nothing", a)
+	}
+	if g.Hello && !g.AcceptSent {
+		w.fail("%v is committed and was not told to accept", a)
+	}
+	if next.Stop != nil && prev.Services[a.Service].Serving() != nil && next.Services[a.Service].in(PhaseEnding) == nil {
+		w.fail("%v is committed in the middle of a stop", a)
+	}
+}
+
+// checkAnswers: every request is answered at once and once, every job ends once.
+func (w *walk) checkAnswers(e event, acts []action) {
+	asked := 0
+	if r, ok := e.(evReload); ok {
+		asked = r.Request
+	}
+	for _, a := range acts {
+		switch a := a.(type) {
+		case acAnswer:
+			w.ledger.answered[a.Request]++
+			if a.Request != asked || (a.Job == 0) == (a.Refused == RefusedNot) {
+				w.fail("answer %+v to %#v", a, e)
+			}
+			asked = 0
+			if a.Job != 0 && a.Job <= len(w.ledger.done) {
+				w.seen["merged reload"] = true
+			}
+			if a.Job != 0 && w.ledger.answered[a.Request] == 1 {
+				if _, ok := w.ledger.done[a.Job]; ok {
+					w.seen["merged reload"] = true
+				} else {
+					w.ledger.done[a.Job] = 0
+				}
+			}
+		case acJobDone:
+			w.ledger.done[a.Job.ID]++
+			for _, r := range a.Job.Results {
+				if r.Outcome == OutcomePending || r.Release == ReleasePending || r.Waiting && r.Outcome != OutcomeRemoved {
+					w.fail("job %d ended with %+v", a.Job.ID, r)
+				}
+				w.seen[string(r.Outcome)] = true
+				w.seen[string(r.Release)] = true
+			}
+		}
+	}
+	if asked != 0 {
+		w.fail("request %d was not answered at once", asked)
+	}
+}
+
+func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
+	if old == nil {
+		old = &Service{Name: svc.Name}
+	}
+	if svc.Removed { // if it comes back, it begins anew
+		delete(w.ledger.committed, svc.Name)
+	}
+	if svc.LastN < old.LastN {
+		w.fail("%s: last number %d after %d", svc.Name, svc.LastN, old.LastN)
+	}
+	coming, serving, number := 0, 0, 0
+	for _, g := range svc.Generations {
+		if g.N <= number || g.N > svc.LastN {
+			w.fail("%s: numbers not in order: %d", svc.Name, g.N)
+		}
+		number = g.N
+		switch g.Phase {
+		case PhaseStarting, PhaseBaking:
+			coming++
+		case PhaseServing:
+			serving++
+		}
+		w.checkGeneration(old.gen(g.N), g, svc, next)
+	}
+	if coming > 1 || serving > 1 { // promise 3
+		w.fail("%s: %d starting and %d serving", svc.Name, coming, serving)
+	}
+	if u := svc.Upgrade; u != nil && u.Gen != 0 {
+		if g := svc.gen(u.Gen); g == nil || g.Phase != PhaseStarting && g.Phase != PhaseBaking {
+			w.fail("%s: the upgrade is generation %d, which does not start", svc.Name, u.Gen)
+		}
+	}
+	if svc.Upgrade != nil && svc.Upgrade.Waiting {
+		w.seen["waiting for a place"] = true
+	}
+	// A serving generation is left alone until another is committed, a stop or a
+	// removal was asked for, or it dies.
+	if was := old.Serving(); was != nil {
+		now := svc.gen(was.N)
+		if now != nil && now.Phase != PhaseServing && !now.Exited && next.Stop == nil && !svc.Removed && !replacedBy(acts, svc.Name, was.N) {
+			w.fail("%s: serving generation %d became %s and nothing was committed", svc.Name, was.N, now.Phase)
+		}
+		if now != nil && now.Phase == PhaseServing {
+			for _, a := range acts {
+				switch a := a.(type) {
+				case acSignal, acKill, acDrain:
+					if r := refOf(a); r == (at{svc.Name, was.N}) {
+						w.fail("%T for %v, which serves", a, r)
+					}
+				}
+			}
+		}
+	}
+}
+
+func replacedBy(acts []action, service string, old int) bool {
+	return slices.ContainsFunc(acts, func(a action) bool {
+		c, ok := a.(acCommit)
+		return ok && c.Service == service && c.Gen > old
+	})
+}
+
+func refOf(a action) at {
+	switch a := a.(type) {
+	case acSignal:
+		return a.at
+	case acKill:
+		return a.at
+	case acDrain:
+		return a.at
+	}
+	return at{}
+}
+
+func (w *walk) checkGeneration(old, g *Generation, svc *Service, next *State) {
+	a := at{svc.Name, g.N}
+	l := w.ledger.lives[a]
+	if l == nil {
+		w.fail("%v was never spawned", a)
+		return
+	}
+	cfg := &g.Spec.Config
+	switch g.Phase {
+	case PhaseStarting:
+		if g.PID != 0 && w.now >= g.GraceEnds {
+			w.fail("%v starts after the end of its grace", a)
+		}
+		if g.Exited {
+			w.fail("%v has exited and starts", a)
+		}
+	case PhaseBaking:
+		w.seen["baking"] = true
+		if svc.Serving() == nil {
+			w.fail("%v bakes and nothing serves", a)
+		}
+	case PhaseDraining:
+		if l.bound == 0 {
+			l.bound = g.DrainBegan.Add(cfg.Retire.ParentShutdown)
+			if g.DrainWhy == "stop" {
+				l.bound = next.Stop.Began.Add(max(cfg.Stop.Deadline, svc.Spec.Config.Stop.Deadline))
+			}
+			if g.DrainWhy == "rolled back" {
+				w.seen["rolled back"] = true
+			}
+		}
+		if g.Release == ReleaseNo {
+			w.seen["not released"] = true
+		}
+	case PhaseKilling:
+		if g.Stuck {
+			w.seen["stuck"] = true
+		}
+		if g.PID != 0 && l.rung < 4 {
+			w.fail("%v is being killed and was not sent SIGKILL", a)
+		}
+	}
+	// Promise 4: while it drains, and while what it started is ended, there is a
+	// deadline; it is never passed, and never moved away.
+	if g.Phase == PhaseDraining || g.Phase == PhaseEnding {
+		if g.KillAt == 0 || w.now >= g.KillAt {
+			w.fail("%v is %s at %v, its deadline is %v", a, g.Phase, w.now, g.KillAt)
+		}
+		if l.bound != 0 && g.KillAt > l.bound {
+			w.fail("%v: deadline %v, later than %v", a, g.KillAt, l.bound)
+		}
+		if old != nil && old.KillAt != 0 && g.KillAt > old.KillAt {
+			w.fail("%v: the deadline went from %v to %v", a, old.KillAt, g.KillAt)
+		}
+		if next.Stop != nil && g.KillAt > next.Stop.Hard {
+			w.fail("%v: deadline %v after the end of handoverd %v", a, g.KillAt, next.Stop.Hard)
+		}
+	}
+}
+
+func (w *walk) checkStop(prev, next *State, acts []action) {
+	for _, a := range acts {
+		switch a := a.(type) {
+		case acExit:
+			w.ledger.exits++
+			w.ledger.exited = true
+			left := 0
+			for _, svc := range next.Services {
+				left += len(svc.Generations)
+			}
+			if next.Stop == nil || (a.Code == ExitCut) != (left > 0 || len(next.Stop.Cut) > 0) || a.Code != 0 && a.Code != ExitCut {
+				w.fail("exit %d with %d left", a.Code, left)
+			}
+			if a.Code == 0 {
+				w.seen["exit 0"] = true
+			} else {
+				w.seen["exit 3"] = true
+			}
+		case acPrepare:
+			if next.Stop != nil {
+				w.fail("prepared after a stop")
+			}
+		}
+	}
+	if prev.Stop != nil && (next.Stop == nil || next.Stop.Hard > prev.Stop.Hard) {
+		w.fail("the end of the stop moved away")
+	}
+	if next.Stop != nil && w.now >= next.Stop.Hard && !w.ledger.exited {
+		w.fail("still there after %v", next.Stop.Hard)
+	}
+	if next.Stop != nil {
+		for _, svc := range next.Services {
+			if g := svc.in(PhaseStarting); g != nil {
+				w.fail("%s generation %d starts in a stop", svc.Name, g.N)
+			}
+		}
+	}
+}

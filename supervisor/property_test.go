@@ -1,0 +1,362 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// TestPropertyRandomWalks walks random sequences of events and checks after every
+// step all that must hold always, and at the end of each that everything that was
+// asked for has been answered. HANDOVERD_WALKS sets the number of sequences,
+// HANDOVERD_SEED walks one only and tells its steps.
+func TestPropertyRandomWalks(t *testing.T) {
+	if s := os.Getenv("HANDOVERD_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWalk(seed)
+		w.trace = t.Logf
+		w.walk()
+		if w.fault != "" {
+			t.Fatal(w.fault)
+		}
+		return
+	}
+	walks := 100_000
+	if testing.Short() {
+		walks = 1_000
+	}
+	if s := os.Getenv("HANDOVERD_WALKS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		walks = n
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // nothing lives long here
+	began := time.Now()
+	var next, steps, faults atomic.Int64
+	workers := runtime.GOMAXPROCS(0)
+	at := make([]atomic.Int64, workers) // the seed of each worker, for the watchdog
+	var seen sync.Map
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for {
+				seed := next.Add(1)
+				if seed > int64(walks) || faults.Load() >= 5 {
+					return
+				}
+				at[i].Store(seed)
+				w := newWalk(uint64(seed))
+				w.walk()
+				steps.Add(int64(w.steps))
+				if w.fault != "" {
+					faults.Add(1)
+					t.Errorf("HANDOVERD_SEED=%d, step %d: %s", seed, w.steps, w.fault)
+				}
+				for what := range w.seen {
+					seen.Store(what, true)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	watchdog(t, done, at)
+	t.Logf("%d sequences, %d steps in %v", min(next.Load()-int64(workers), int64(walks)), steps.Load(), time.Since(began).Round(time.Millisecond))
+	// A walk that never gets somewhere proves nothing about it.
+	for _, what := range []string{
+		"baking", "rolled back", "SIGKILL at the deadline", "SIGTERM on the ladder", "removed", "skipped", "refused",
+		"waiting for a place", "restart", "exit 0", "exit 3", "stuck", "not released", "released", "merged reload",
+	} {
+		if _, ok := seen.Load(what); !ok && faults.Load() == 0 && walks >= 20_000 {
+			t.Errorf("no walk has come to: %s", what)
+		}
+	}
+}
+
+// watchdog ends the test if a walk makes no progress: a transition that does not
+// end cannot be ended.
+func watchdog(t *testing.T, done <-chan struct{}, at []atomic.Int64) {
+	t.Helper()
+	last := make([]int64, len(at))
+	tick := time.NewTicker(20 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			for i := range at {
+				if seed := at[i].Load(); seed == last[i] {
+					t.Fatalf("HANDOVERD_SEED=%d does not end", seed)
+				}
+				last[i] = at[i].Load()
+			}
+		}
+	}
+}
+
+// walk is one sequence: the state, the world around it, and what has happened.
+type walk struct {
+	*world
+	state  State
+	json   []byte // of state
+	read   State  // what was read of it
+	same   bool   // it has not changed since
+	ledger ledger
+	steps  int
+	fault  string
+	seen   map[string]bool
+	trace  func(string, ...any)
+}
+
+func newWalk(seed uint64) *walk {
+	w := &walk{world: newWorld(seed), state: emptyState(), seen: map[string]bool{}, ledger: newLedger()}
+	w.json = slimJSON(&w.state)
+	return w
+}
+
+// slimJSON is the state as it is written, but for its specs: a spec never changes
+// once made and is by far the largest part of the state. Their digests follow, one
+// for each place.
+func slimJSON(s *State) []byte {
+	c := s.clone()
+	var digests []byte
+	c.eachSpec(func(p **Spec) {
+		if *p != nil {
+			digests = append(digests, (*p).Digest...)
+		}
+		digests = append(digests, '|')
+		*p = nil
+	})
+	return append(append(mustJSON(&c), '\n'), digests...)
+}
+
+// eachSpec calls f with every place of the state that holds a spec, in order.
+func (s *State) eachSpec(f func(**Spec)) {
+	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
+		svc := s.Services[name]
+		f(&svc.Spec)
+		if svc.Upgrade != nil {
+			f(&svc.Upgrade.Spec)
+		}
+		for _, g := range svc.Generations {
+			f(&g.Spec)
+		}
+	}
+}
+
+// readBack is the state after JSON. Each sixteenth time it is the file as
+// handoverd writes it; else the specs are filled in again by their digests.
+func (w *walk) readBack() (State, error) {
+	var read State
+	if w.steps%16 == 0 {
+		if err := json.Unmarshal(mustJSON(&w.state), &read); err != nil {
+			return read, err
+		}
+		return read, read.validate()
+	}
+	text, list, _ := strings.Cut(string(w.json), "\n")
+	if err := json.Unmarshal([]byte(text), &read); err != nil {
+		return read, err
+	}
+	read.eachSpec(func(p **Spec) {
+		var digest string
+		digest, list, _ = strings.Cut(list, "|")
+		*p = w.specs[digest]
+	})
+	return read, read.validate()
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (w *walk) fail(format string, args ...any) {
+	if w.fault == "" {
+		w.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+func (w *walk) walk() {
+	w.requests++
+	w.step(evReload{First: true, Request: w.requests})
+	for n := 4 + w.rnd.IntN(16); n > 0 && w.fault == "" && !w.ledger.exited; n-- {
+		w.step(w.next(&w.state))
+	}
+	if w.fault != "" {
+		return
+	}
+	stop := w.chance(40)
+	w.forgive(&w.state)
+	if stop {
+		w.step(evStop{})
+	}
+	for n := 0; w.fault == ""; n++ {
+		e := w.calm(&w.state)
+		if e == nil {
+			break
+		}
+		w.step(e)
+		if n > 1000 {
+			w.fail("it does not settle: %s", w.json)
+		}
+	}
+	if w.fault == "" {
+		w.settled()
+	}
+}
+
+// step takes the state through JSON, makes one transition from what was read and
+// one from the original, and compares.
+func (w *walk) step(e event) {
+	w.steps++
+	if e, ok := e.(evTick); ok && w.steps%2 == 0 {
+		w.early(e)
+	}
+	read, err := w.read, error(nil)
+	if !w.same {
+		read, err = w.readBack()
+	}
+	if err != nil {
+		w.fail("state not read back: %v\n%s", err, w.json)
+		return
+	}
+	prev := w.state
+	next, acts := transition(prev, e, w.now)
+	again, acts2 := transition(read, e, w.now)
+	b := slimJSON(&next)
+	if b2 := slimJSON(&again); !bytes.Equal(b, b2) || !sameActions(acts, acts2) {
+		w.fail("it behaves otherwise after JSON on %#v:\n%s\n%s\n%v\n%v", e, b, b2, acts, acts2)
+		return
+	}
+	if w.steps%4 == 0 && !bytes.Equal(w.json, slimJSON(&prev)) {
+		w.fail("the input was changed by %#v:\n%s\n%s", e, w.json, slimJSON(&prev))
+		return
+	}
+	if w.trace != nil {
+		w.trace("%v %T%+v", w.now.Sub(1e9), e, short(e))
+		for _, a := range acts {
+			w.trace("      %T%+v", a, a)
+		}
+		w.trace("   => %s", outline(&next))
+	}
+	w.check(&prev, e, &next, acts)
+	w.read, w.same = read, bytes.Equal(b, w.json) // the same text is read as the same
+	w.state, w.json = next, b
+	for _, a := range acts {
+		w.carryOut(&w.state, a)
+	}
+	if w.steps%4 == 1 && w.fault == "" { // nothing more follows from the same
+		s, more := transition(next, evTick{}, w.now)
+		if len(more) > 0 || !bytes.Equal(b, slimJSON(&s)) {
+			w.fail("a second tick at the same time does something: %v", more)
+		}
+	}
+}
+
+func short(e event) any {
+	if e, ok := e.(evPrepared); ok {
+		return fmt.Sprintf("{%d %v %d %q}", e.Job, e.Order, len(e.Specs), e.Fault)
+	}
+	return e
+}
+
+func outline(s *State) string {
+	var b strings.Builder
+	for _, name := range s.Order {
+		svc := s.Services[name]
+		fmt.Fprintf(&b, "%s[", name)
+		for _, g := range svc.Generations {
+			fmt.Fprintf(&b, " %d:%s", g.N, g.Phase)
+		}
+		fmt.Fprintf(&b, " ] ")
+		if svc.Upgrade != nil {
+			fmt.Fprintf(&b, "upgrade(gen %d jobs %v waiting %v after %v) ", svc.Upgrade.Gen, svc.Upgrade.Jobs, svc.Upgrade.Waiting, svc.Upgrade.Spec.Config.After)
+		}
+		if svc.Restart != nil {
+			fmt.Fprintf(&b, "restart(%v) ", svc.Restart.At.Sub(1e9))
+		}
+	}
+	for _, j := range s.Jobs {
+		fmt.Fprintf(&b, "job %d %s ", j.ID, j.Stage)
+	}
+	return b.String()
+}
+
+func sameActions(a, b []action) bool {
+	return reflect.DeepEqual(a, b) || bytes.Equal(mustJSON(a), mustJSON(b)) && fmt.Sprintf("%T", a) == fmt.Sprintf("%T", b)
+}
+
+// early makes sure that nothing fell due between the last step and the next
+// deadline: whatever does has to be one.
+func (w *walk) early(evTick) {
+	d := nextDeadline(&w.state, w.ledger.last)
+	if w.ledger.last == 0 || d == 0 || d <= w.ledger.last+1 {
+		return
+	}
+	for _, t := range []proc.Instant{d - 1, w.ledger.last + proc.Instant(w.rnd.Int64N(int64(d-w.ledger.last)))} {
+		s, acts := transition(w.state, evTick{}, t)
+		if len(acts) > 0 || !bytes.Equal(w.json, slimJSON(&s)) {
+			w.fail("something is due at %v, before the next deadline %v: %v\n%s\n%s", t, d, acts, w.json, slimJSON(&s))
+			return
+		}
+	}
+}
+
+func (w *walk) settled() {
+	l := &w.ledger
+	s := &w.state
+	for _, j := range s.Jobs {
+		w.fail("job %d never ends: %s", j.ID, w.json)
+	}
+	for id := 1; id <= w.requests; id++ {
+		if l.answered[id] != 1 {
+			w.fail("request %d was answered %d times", id, l.answered[id])
+		}
+	}
+	for id := 1; id <= s.LastJob; id++ {
+		if l.done[id] != 1 {
+			w.fail("job %d ended %d times", id, l.done[id])
+		}
+	}
+	if s.Stop != nil {
+		if l.exits != 1 {
+			w.fail("%d exits after a stop", l.exits)
+		}
+		return
+	}
+	for name, svc := range s.Services {
+		if svc.Good && svc.Serving() == nil {
+			w.fail("%s does not serve in the end: %s", name, w.json)
+		}
+		if n := len(svc.Generations); n > 1 {
+			w.fail("%s has %d generations in the end: %s", name, n, w.json)
+		}
+		if svc.Removed {
+			w.fail("%s is removed and not forgotten", name)
+		}
+	}
+}
