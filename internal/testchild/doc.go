@@ -8,11 +8,14 @@
 //	TESTCHILD_MODE_FILE  a file whose content, when there is any, is the mode.
 //	                     Read once at start; it goes before both of the others.
 //	TESTCHILD_COUNTS     a file that counts, see countbook_linux.go
+//	TESTCHILD_SOCKETS    names of the sockets to listen on, with blanks between;
+//	                     default http. The modes that take descriptor 3 and
+//	                     udp have one socket.
 //	TESTCHILD_NETWORK    of the socket: tcp (default), tcp4, tcp6, unix
 //	TESTCHILD_ADDR       where it binds without a supervisor; 127.0.0.1:0
 //	TESTCHILD_DELAY      a duration, for the modes that wait
 //
-// Modes that use package handover; the socket's name is http:
+// Modes that use package handover:
 //
 //	ok               ready at once, drained losslessly
 //	crash-init       exits with 3 after TESTCHILD_DELAY, never ready
