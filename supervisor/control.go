@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (s *Supervisor) serveUntilDone(srv *http.Server, l net.Listener) {
 
 // listenPrivate binds a path that is 0600 from its first instant.
 func listenPrivate(path string) (net.Listener, error) {
-	lc := net.ListenConfig{Control: func(_, _ string, c rawControl) error {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
 		return errors.Join(cerr, err)
@@ -105,16 +106,16 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if err != nil {
 		return ctx
 	}
-	var cred *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { cred, err = peerCred(int(fd)) }); cerr != nil || err != nil {
+	var uid int
+	if cerr := raw.Control(func(fd uintptr) { uid, err = peerUID(int(fd)) }); cerr != nil || err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, cred)
+	return context.WithValue(ctx, peerKey{}, uid)
 }
 
 func allowed(r *http.Request) bool {
-	cred, ok := r.Context().Value(peerKey{}).(*unix.Ucred)
-	return ok && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+	uid, ok := r.Context().Value(peerKey{}).(int)
+	return ok && (uid == 0 || uid == os.Geteuid())
 }
 
 func (s *Supervisor) controlHandler() http.Handler {

@@ -1,13 +1,17 @@
 package supervisor
 
 import (
-	"syscall"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-type rawControl = syscall.RawConn
-
-func peerCred(fd int) (*unix.Ucred, error) {
-	return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+// peerUID is the user at the other end of a UNIX socket, when it connected
+// (unix(7), SO_PEERCRED).
+func peerUID(fd int) (int, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return -1, os.NewSyscallError("getsockopt SO_PEERCRED", err)
+	}
+	return int(cred.Uid), nil
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/handoverd/handover/fdpass"
 	"github.com/handoverd/handover/internal/proc"
 )
@@ -148,19 +146,18 @@ func (t *socketTable) next() proc.Instant {
 	return next
 }
 
-// queued is how many connections wait in the accept queue. For a listening TCP
-// socket tcpi_unacked is that length (tcp(7), TCP_INFO; net/ipv4/tcp.c,
-// tcp_get_info, Linux 2.6.24); for others it is not known and taken as 1, so
-// that they are given the whole linger.
+// queued is how many connections wait in the accept queue. Where that is not
+// known, as for UNIX sockets, it is taken as 1, so that they are given the whole
+// linger.
 func queued(s *fdpass.Socket) int {
 	if s.Addr().Kind.Datagram() {
 		return 0
 	}
-	info, err := unix.GetsockoptTCPInfo(s.FD(), unix.IPPROTO_TCP, unix.TCP_INFO)
+	n, err := acceptQueue(s.FD())
 	if err != nil {
 		return 1
 	}
-	return int(info.Unacked)
+	return n
 }
 
 // neededSockets are those that some generation is or will be given. What an old

@@ -18,5 +18,10 @@ func Listen(path string, mode os.FileMode, uid, gid int) (*Socket, error) {
 	return nil, fmt.Errorf("sdnotify: listen %s: %w on %s", path, errors.ErrUnsupported, runtime.GOOS)
 }
 
+// Recv returns [os.ErrClosed]: there is nothing to receive from.
+func (s *Socket) Recv() (m Message, cred struct{}, err error) {
+	return Message{}, struct{}{}, os.ErrClosed
+}
+
 // Close does nothing.
 func (s *Socket) Close() error { return nil }
