@@ -45,6 +45,10 @@ var budgetRows = []struct {
 	{"accepting", "accept-raw", "accepting", acceptingHold},
 }
 
+func newBudget() *budget {
+	return &budget{reload: make([][]time.Duration, len(budgetRows)), spawnToCommit: make([][]time.Duration, len(budgetRows))}
+}
+
 func TestBudget(t *testing.T) {
 	if testing.Short() {
 		t.Skip("times need the machine to themselves; it runs without -short")
@@ -53,7 +57,10 @@ func TestBudget(t *testing.T) {
 	if full() {
 		rounds, slack = 100, 0
 	}
-	b := newBudgetBench(t).run(rounds)
+	bench, b := newBudgetBench(t), newBudget()
+	for range rounds {
+		bench.round(b)
+	}
 	t.Log(b)
 	bare := median(b.bare)
 	if got, most := median(b.restart), bare+allowance+slack; got > most {
@@ -69,11 +76,10 @@ func TestBudget(t *testing.T) {
 // BenchmarkBudget reports the medians in milliseconds.
 func BenchmarkBudget(b *testing.B) {
 	bench := newBudgetBench(b)
-	rounds := 0
+	times := newBudget()
 	for b.Loop() {
-		rounds++
+		bench.round(times)
 	}
-	times := bench.run(rounds)
 	ms := func(v []time.Duration) float64 { return median(v).Seconds() * 1000 }
 	b.ReportMetric(ms(times.bare), "bare-ms")
 	b.ReportMetric(ms(times.restart), "restart-ms")
@@ -154,19 +160,16 @@ func bareListener(t testing.TB) (fd int, address string) {
 	return fd, fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
 }
 
-func (b *budgetBench) run(rounds int) *budget {
+// round measures each way once.
+func (b *budgetBench) round(out *budget) {
 	b.t.Helper()
-	out := &budget{reload: make([][]time.Duration, len(budgetRows)), spawnToCommit: make([][]time.Duration, len(budgetRows))}
-	for range rounds {
-		out.bare = append(out.bare, b.startBare())
-		out.restart = append(out.restart, b.restart())
-		for i := range budgetRows {
-			all, spawned := b.reload(i)
-			out.reload[i] = append(out.reload[i], all)
-			out.spawnToCommit[i] = append(out.spawnToCommit[i], spawned)
-		}
+	out.bare = append(out.bare, b.startBare())
+	out.restart = append(out.restart, b.restart())
+	for i := range budgetRows {
+		all, spawned := b.reload(i)
+		out.reload[i] = append(out.reload[i], all)
+		out.spawnToCommit[i] = append(out.spawnToCommit[i], spawned)
 	}
-	return out
 }
 
 // waitingRequest connects and sends a request; answered waits for the first byte of its answer.
