@@ -164,7 +164,7 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		}
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
 	case m.due(g.TermAt):
-		g.TermAt = 0
+		g.TermAt, g.Termed = 0, true
 		m.do(acSignal{ref(svc, g), sigTerm})
 	case g.Release == ReleasePending && m.due(g.ReleaseBy):
 		m.notReleased(svc, g)
@@ -204,13 +204,19 @@ func (m *machine) kill(svc *Service, g *Generation, reason string) {
 		g.Reason = reason
 	}
 	if g.Cut { // it goes without an exit of its own that could tell
-		svc.Failure = &Failure{Generation: g.N, Phase: g.Phase, Reason: g.Reason, At: m.now}
+		m.cut(svc, g)
 	}
 	g.Phase, g.Killed = PhaseKilling, m.now
 	g.SignalAt, g.TermAt, g.KillAt, g.GraceEnds, g.BakeEnds = 0, 0, 0, 0, 0
 	if g.PID != 0 {
 		m.do(acKill{ref(svc, g), sigKill})
 	}
+}
+
+// cut writes down that a generation was ended before it had finished.
+func (m *machine) cut(svc *Service, g *Generation) {
+	g.Cut = true
+	svc.Failure = &Failure{Generation: g.N, Phase: g.Phase, Reason: g.Reason, Status: g.Status, Exited: g.Exited, At: m.now}
 }
 
 // drain begins the retirement of a generation under a deadline.

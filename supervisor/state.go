@@ -94,6 +94,7 @@ type Generation struct {
 	Answered   bool         `json:"answered,omitempty"`  // it said draining
 	SignalAt   proc.Instant `json:"signal_at,omitempty"` // drain signal due; 0: sent or not wanted
 	TermAt     proc.Instant `json:"term_at,omitempty"`   // SIGTERM due; 0: sent or not wanted
+	Termed     bool         `json:"termed,omitempty"`    // SIGTERM was sent to it before its drain had ended
 	KillAt     proc.Instant `json:"kill_at,omitempty"`   // SIGKILL due: every draining generation has one
 	Release    Release      `json:"release,omitempty"`
 	ReleaseBy  proc.Instant `json:"release_by,omitempty"`
@@ -101,7 +102,7 @@ type Generation struct {
 
 	Exited bool         `json:"exited,omitempty"`
 	Status uint32       `json:"status,omitempty"` // wait status, once Exited
-	Cut    bool         `json:"cut,omitempty"`    // SIGKILL reached it before it had finished
+	Cut    bool         `json:"cut,omitempty"`    // ended by a signal before it had finished
 	Killed proc.Instant `json:"killed,omitempty"`
 	Stuck  bool         `json:"stuck,omitempty"`
 	Reason string       `json:"reason,omitempty"` // why it failed or was killed

@@ -28,3 +28,9 @@ func describeStatus(status uint32) string {
 	}
 	return fmt.Sprintf("wait status %#x", status)
 }
+
+// killedBy reports whether that signal ended the process.
+func killedBy(status uint32, signal int) bool {
+	ws := unix.WaitStatus(status)
+	return ws.Signaled() && int(ws.Signal()) == signal
+}

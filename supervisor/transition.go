@@ -226,6 +226,12 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 		if g.Release == ReleasePending {
 			g.Release = ReleaseYes
 		}
+		// SIGTERM at the end of the ladder ends a program that does not handle
+		// it, with whatever it had in hand.
+		if g.Termed && killedBy(status, sigTerm) {
+			g.Reason = fmt.Sprintf("%s, near the deadline of its drain (%s)", describeStatus(status), g.DrainWhy)
+			m.cut(svc, g)
+		}
 	}
 	g.Phase = PhaseEnding
 	end := m.now.Add(grace)
