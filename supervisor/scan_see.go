@@ -71,8 +71,19 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 		}
 		return e
 	}
+	e = w.between(e, sight)
 	if !e.Blind {
 		e.Fault = w.fault(pids, e)
+	}
+	return e
+}
+
+// between keeps what was seen before when a look found the processes at work. A
+// thread that runs shows no wait, and those of a server under load mostly run: such
+// a look does not say that nobody accepts any more.
+func (w *watch) between(e evSight, sight proc.Sight) evSight {
+	if !e.Polls && w.last.Polls && len(sight.Held) > 0 && len(sight.Busy) > 0 {
+		e.Polls, e.Blind, e.Idle = true, false, w.last.Idle
 	}
 	return e
 }
