@@ -129,6 +129,11 @@ func (o *output) read(f *followed) {
 	if f == nil {
 		return
 	}
+	// "echo >/dev/stderr" in a shell opens the file anew and empties it. What
+	// was not read by then is lost; what follows is at its begin.
+	if info, err := f.f.Stat(); err == nil && info.Size() < f.offset {
+		f.offset, f.punched = 0, 0
+	}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := f.f.ReadAt(buf, f.offset)
