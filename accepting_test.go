@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +66,7 @@ func TestAccepting(t *testing.T) {
 				d.Start()
 				d.WaitReady()
 				checkSeen(t, d, 1)
-				reloadServer(t, d, s)
+				reloadUnderLoad(t, d, s, supervisor.ReleaseYes)
 				checkSeen(t, d, 2)
 				d.Stop()
 			})
@@ -91,9 +93,9 @@ func checkReady(t *testing.T, d *Daemon, generation int, by, adoption string) {
 	t.Errorf("generation %d does not serve: %+v", generation, d.Service("web"))
 }
 
-// reloadServer reloads once under a light load. A stream that is held over the reload keeps the old generation alive, so
+// reloadUnderLoad reloads once under a light load. A stream that is held over the reload keeps the old generation alive, so
 // that it is seen to have let go and not merely gone.
-func reloadServer(t *testing.T, d *Daemon, s server) {
+func reloadUnderLoad(t *testing.T, d *Daemon, s server, release supervisor.Release) {
 	t.Helper()
 	ctx, address := limited(t), socketAddress(t, d, "http")
 	run, err := drill.Start(ctx, drill.Load{
@@ -111,13 +113,13 @@ func reloadServer(t *testing.T, d *Daemon, s server) {
 		defer endStream()
 	}
 	report := d.MustReload()
-	if got := report.Results[0].Release; got != supervisor.ReleaseYes {
-		t.Errorf("release %q, want it seen", got)
+	if got := report.Results[0].Release; got != release {
+		t.Errorf("release %q, want %q", got, release)
 	}
 	if s.holds {
 		old := d.Service("web").Generations[0]
-		if old.Generation != 1 || old.Phase != supervisor.PhaseDraining || old.Release != supervisor.ReleaseYes || old.StaleEpoll != s.stale {
-			t.Errorf("the old generation with its stream: %+v, want it draining and released, with a stale epoll entry: %v", old, s.stale)
+		if old.Generation != 1 || old.Phase != supervisor.PhaseDraining || old.Release != release || old.StaleEpoll != s.stale {
+			t.Errorf("the old generation with its stream: %+v, want it draining, release %q, with a stale epoll entry: %v", old, release, s.stale)
 		}
 	}
 	if err := run.WaitGeneration(ctx, 2); err != nil {
@@ -312,4 +314,191 @@ command = ["node", %q]
 [service.web.socket]
 http = "tcp4://127.0.0.1:0"
 `, writeFile(t, d, "server.js", nodeServer))
+}
+
+// TestAcceptingUnseen: where handoverd may not look itself, somebody looks who may; where nobody may, a program is ready when it has
+// been alive for a second, and log and status say so.
+func TestAcceptingUnseen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	backend := siteBackend(t)
+	another := stepsConfig(`user = "nobody"`, "serve 3")
+	tests := []struct {
+		name    string
+		wrapper []string
+		server
+		seen bool
+	}{
+		{"another user, no CAP_SYS_PTRACE", withoutPtrace, server{config: another}, true},
+		{"another user, hidepid", hiddenProc, server{config: another}, true},
+		{"undumpable", withoutPtrace, server{config: stepsConfig("", "undumpable", "serve 3")}, false},
+		{"undumpable, another user", withoutPtrace, server{config: stepsConfig(`user = "nobody"`, "undumpable", "serve 3")}, false},
+		{"undumpable, hidepid", hiddenProc, server{config: stepsConfig(`user = "nobody"`, "undumpable", "serve 3")}, false},
+		// The workers are of a user whom nothing in the configuration names.
+		{"nginx, no CAP_SYS_PTRACE", withoutPtrace, server{config: nginxConfig, header: proxyHeader}, false},
+		{"nginx, hidepid", hiddenProc, server{config: nginxConfig, header: proxyHeader}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			tt.lossless, tt.holds = true, true
+			d := NewDaemon(t)
+			d.Configure(tt.config(t, d, backend))
+			d.startUnder(t, nil, tt.wrapper...)
+			d.WaitReady()
+			by, adoption, release := "accepting", "seen", supervisor.ReleaseYes
+			if !tt.seen {
+				by, adoption, release = "alive", "not visible", supervisor.ReleaseUnknown
+				d.WaitLog("cannot be looked at")
+				d.WaitLog("ready by alive")
+			}
+			checkReady(t, d, 1, by, adoption)
+			reloadUnderLoad(t, d, tt.server, release)
+			checkReady(t, d, 2, by, adoption)
+			if !tt.seen {
+				d.WaitLog("release unknown")
+			}
+			d.Stop()
+		})
+	}
+	t.Run("accepting is not replaced", func(t *testing.T) {
+		t.Parallel()
+		d := NewDaemon(t)
+		d.Configure(stepsConfig("", "undumpable", "serve 3")(t, d, "") + "[service.web.ready]\nwhen = \"accepting\"\ninit_grace = \"1500ms\"\n")
+		d.startUnder(t, nil, withoutPtrace...)
+		checkFailure(t, d, "cannot be looked at")
+		d.Stop()
+	})
+}
+
+// checkFailure waits for a failed start and checks what is said of it.
+func checkFailure(t *testing.T, d *Daemon, reason string) {
+	t.Helper()
+	s := d.WaitStatus("a failed start", func(s *supervisor.Status) bool { return s.Services[0].Failure != nil })
+	if got := s.Services[0].Failure.Reason; !strings.Contains(got, reason) {
+		t.Errorf("it failed with %q, want %q in it", got, reason)
+	}
+}
+
+// adoptionRow is a new generation that is not what it seems.
+type adoptionRow struct {
+	name  string
+	more  string // keys of the service
+	http  string // the socket; empty: the usual one
+	steps []string
+	fails string // the reason, with the port for %d; empty: it serves
+	idle  []string
+}
+
+var adoptionRows = []adoptionRow{
+	{name: "another port", steps: []string{"listen 127.0.0.1:0"}, fails: "listens on 127.0.0.1:%d and on none of the sockets it was given"},
+	{name: "another port, says ready", steps: []string{"listen 127.0.0.1:0", "notify READY=1"},
+		fails: "ready by notify, but process PID listens on 127.0.0.1:%d and on none of the sockets it was given"},
+	{name: "another port, in a child", steps: []string{"child listen 127.0.0.1:0"}, fails: "listens on 127.0.0.1:%d and on none of the sockets it was given"},
+	{name: "our address, by itself", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"listen-reuseport ADDRESS"},
+		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`},
+	{name: "our address, beside the socket", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"serve 3", "listen-reuseport ADDRESS"},
+		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`},
+	{name: "nothing at all", steps: nil, fails: "accepts on none of its sockets"},
+	{name: "nothing at all, says ready", steps: []string{"notify READY=1"}, fails: "ready by notify, but it accepts on none of its sockets"},
+	{name: "another port beside the socket", steps: []string{"serve 3", "listen 127.0.0.1:0"}, idle: []string{"admin"}},
+	{name: "a socket that nobody polls", steps: []string{"serve 3"}, idle: []string{"admin"}},
+	{name: "a socket that nobody polls, adopt all", more: `adopt = "all"`, steps: []string{"serve 3"}, fails: `nobody polls admin (adopt = "all")`},
+	{name: "all, adopt all", more: `adopt = "all"`, steps: []string{"serve 3", "serve 4"}},
+	{name: "all, in two processes, adopt all", more: `adopt = "all"`, steps: []string{"child serve 4", "serve 3"}},
+	{name: "a blocking loop on a non-blocking socket", steps: []string{"spin 3"}, fails: "nonblocking = false"},
+}
+
+// TestAdoption: a new generation that says or seems to be ready and does not accept where it should is not taken; what is
+// lacking is said, and the old one serves on.
+func TestAdoption(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	for _, row := range adoptionRows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			address := fmt.Sprintf("127.0.0.1:%d", FreePort(t))
+			fill := func(s string) string { return strings.ReplaceAll(s, "ADDRESS", address) }
+			if row.http == "" {
+				row.http = `"tcp4://ADDRESS"`
+			}
+			grace := "60s"
+			if row.fails != "" {
+				grace = "3s"
+			}
+			config := func(more string, steps ...string) string {
+				return fill(fmt.Sprintf(`
+[service.web]
+command = %s
+%s
+[service.web.socket]
+http = %s
+admin = "tcp4://127.0.0.1:0"
+[service.web.ready]
+init_grace = %q
+`, quoted(append([]string{Program(t, stepsProgram)}, steps...)...), more, row.http, grace))
+			}
+			d := StartDaemon(t, rewrite(t, config("", "serve 3"), grace, "60s"))
+			_, pid := d.Serving("web")
+			d.Configure(config(row.more, row.steps...))
+			report, err := d.Reload(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.fails == "" {
+				checkAdopted(t, d, report, row.idle)
+			} else {
+				row.fails = fill(row.fails)
+				checkNotAdopted(t, d, report, row.fails)
+				if generation, now := d.Serving("web"); generation != 1 || now != pid {
+					t.Errorf("generation %d, process %d serves, want 1 and %d", generation, now, pid)
+				}
+			}
+			d.Stop()
+		})
+	}
+}
+
+func checkAdopted(t *testing.T, d *Daemon, report *supervisor.ReloadReport, idle []string) {
+	t.Helper()
+	if !report.OK() {
+		t.Fatalf("reload: %+v", report)
+	}
+	for _, g := range d.Service("web").Generations {
+		if g.Generation == 2 && (g.Adoption != "seen" || !slices.Equal(g.Idle, idle)) {
+			t.Errorf("adoption %q, unpolled sockets %q, want %q and %q", g.Adoption, g.Idle, "seen", idle)
+		}
+	}
+	if said := strings.Contains(d.Log(), "gen=2") && strings.Contains(d.Log(), "sockets that nobody polls: [admin]\" service=web gen=2"); said != (idle != nil) {
+		t.Errorf("the log warns of unpolled sockets: %v, want %v", said, idle != nil)
+	}
+}
+
+var portInLog = regexp.MustCompile(`web\.2 \| .*listening on 127\.0\.0\.1:(\d+)`)
+
+func checkNotAdopted(t *testing.T, d *Daemon, report *supervisor.ReloadReport, reason string) {
+	t.Helper()
+	r := report.Results[0]
+	if report.OK() || r.Outcome != supervisor.OutcomeFailed || r.Phase != supervisor.PhaseStarting {
+		t.Fatalf("reload: %+v, want it failed", report)
+	}
+	if strings.Contains(reason, "%d") {
+		said := portInLog.FindStringSubmatch(d.Log())
+		if said == nil {
+			t.Fatalf("the program has not said its port: %s", d.Log())
+		}
+		reason = strings.Replace(reason, "%d", said[1], 1)
+	}
+	got := regexp.MustCompile(`process \d+`).ReplaceAllString(r.Reason, "process PID")
+	if !strings.Contains(got, "init grace of 3s is over") || !strings.Contains(got, reason) {
+		t.Errorf("reason %q, want the init grace and %q in it", r.Reason, reason)
+	}
+	if f := d.Service("web").Failure; f == nil || f.Reason != r.Reason {
+		t.Errorf("the status says %+v, want %q", f, r.Reason)
+	}
+	if !strings.Contains(d.Log(), strings.ReplaceAll(r.Reason, `"`, `\"`)) {
+		t.Errorf("the log does not say %q", r.Reason)
+	}
 }
