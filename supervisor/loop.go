@@ -221,7 +221,7 @@ func (l *loop) turn(e event) {
 	for _, a := range actions {
 		l.act(a)
 	}
-	l.sockets.keep(neededSockets(&l.state), now)
+	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	l.scan.update(l.watches())
 	l.publish()
 }

@@ -28,6 +28,7 @@ type socketTable struct {
 
 type leaving struct {
 	until, next proc.Instant
+	emptied     bool // somebody may still accept what is in its queue
 }
 
 func newSocketTable(log *slog.Logger) *socketTable {
@@ -90,14 +91,18 @@ func (t *socketTable) checkFlags() {
 
 // keep begins the leave of every socket that is not needed, and ends it for one
 // that is needed again.
-func (t *socketTable) keep(needed map[string]bool, now proc.Instant) {
+// emptied are those of which an old generation may still empty the queue: where
+// none does a wait would only gather clients for the reset.
+func (t *socketTable) keep(needed, emptied map[string]bool, now proc.Instant) {
 	for key := range t.open {
-		_, goes := t.leaving[key]
+		l, goes := t.leaving[key]
 		switch {
 		case needed[key] && goes:
 			delete(t.leaving, key)
 		case !needed[key] && !goes:
-			t.leaving[key] = leaving{until: now.Add(linger), next: now}
+			t.leaving[key] = leaving{until: now.Add(linger), next: now, emptied: emptied[key]}
+		case goes && l.emptied && !emptied[key]:
+			t.leaving[key] = leaving{next: now}
 		}
 	}
 	t.leave(now)
@@ -110,7 +115,7 @@ func (t *socketTable) leave(now proc.Instant) {
 			continue
 		}
 		s := t.open[key]
-		if now < l.until && queued(s) > 0 {
+		if l.emptied && now < l.until && queued(s) > 0 {
 			l.next = min(l.until, now.Add(lingerStep))
 			t.leaving[key] = l
 			continue
@@ -186,4 +191,20 @@ func neededSockets(s *State) map[string]bool {
 		}
 	}
 	return need
+}
+
+// emptiedSockets are those that a retired generation has not been seen to let go.
+func emptiedSockets(s *State) map[string]bool {
+	emptied := map[string]bool{}
+	for _, svc := range s.Services {
+		for _, g := range svc.Generations {
+			if g.Phase != PhaseDraining || g.Release == ReleaseYes {
+				continue
+			}
+			for _, k := range g.Spec.Keys {
+				emptied[k.Key] = true
+			}
+		}
+	}
+	return emptied
 }
