@@ -402,7 +402,9 @@ func TestScenarioUNIXSocket(t *testing.T) {
 		socket: fmt.Sprintf("http = { listen = %q, mode = \"0620\", group = \"daemon\" }", "unix://"+path),
 		env:    `TESTCHILD_NETWORK = "unix"`,
 	})
-	fresh := s.load("unix", drill.Load{Network: "unix", Address: path, Mode: drill.ModeFresh, Clients: 4})
+	fresh := s.load("unix", drill.Load{
+		Network: "unix", Address: path, Mode: drill.ModeFresh, Clients: 8, Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond,
+	})
 	posts := s.load("unix posts", drill.Load{Network: "unix", Address: path, Mode: drill.ModePost, Clients: 8, Pause: 20 * time.Millisecond})
 	before, err := os.Stat(path)
 	if err != nil {
@@ -414,12 +416,14 @@ func TestScenarioUNIXSocket(t *testing.T) {
 		posts.sees(generation)
 	}
 	posts.end()
-	s.only("web", 4)
-	s.kill("web")
-	fresh.sees(5)
+	s.MustReload() // to one whose account has a connection for each request
 	s.only("web", 5)
+	fresh.sees(5)
+	s.kill("web")
+	fresh.sees(6)
+	s.only("web", 6)
 	fresh.more(50)
-	fresh.end(dead{"web", 4})
+	fresh.end(dead{"web", 5})
 	after, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -494,13 +498,15 @@ func TestScenarioPort0(t *testing.T) {
 		posts.sees(generation)
 	}
 	posts.end()
-	s.only("web", 4)
-	s.kill("web")
-	fresh.sees(5)
+	s.MustReload() // to one whose account has a connection for each request
 	s.only("web", 5)
+	fresh.sees(5)
+	s.kill("web")
+	fresh.sees(6)
+	s.only("web", 6)
 	if after := s.socket("web", "http"); after.Address != before.Address || after.Inode != before.Inode {
 		t.Errorf("the socket was %+v and is %+v", before, after)
 	}
-	fresh.end(dead{"web", 4})
+	fresh.end(dead{"web", 5})
 	s.Stop()
 }

@@ -128,7 +128,7 @@ func TestScenarioStopOnTheWay(t *testing.T) {
 			s.reaches("web", 2, supervisor.PhaseStarting)
 		}},
 		{"baking", func(s *scene) {
-			s.configure(childService{ready: `bake = "10m"`})
+			s.configure(childService{ready: `bake = "10m"`, stop: shortStop, retire: `kill_grace = "500ms"`})
 			s.HUP()
 			s.reaches("web", 2, supervisor.PhaseBaking)
 		}},
@@ -164,6 +164,9 @@ func TestScenarioStopOnTheWay(t *testing.T) {
 			}
 			if code := s.WaitExit(); code != want {
 				t.Errorf("handoverd exits with %d, want %d", code, want)
+			}
+			if want != 0 {
+				s.logs("web", 1, "near the deadline of its drain")
 			}
 			for e := range s.events { // ends with the daemon
 				if e.To == supervisor.PhaseStarting && !slices.ContainsFunc(started, func(g supervisor.GenerationStatus) bool {
@@ -258,7 +261,7 @@ func TestScenarioRestartsFail(t *testing.T) {
 		if !died.IsZero() {
 			waits = append(waits, begins.Time.Sub(died))
 		}
-		died = s.reaches("web", generation, supervisor.PhaseEnding).Time
+		died = s.reaches("web", generation, supervisor.PhaseKilling).Time
 		s.logs("web", generation, "exit status 3 before it was ready")
 	}
 	// Each wait is twice the last, give or take the tenth by which it is spread.

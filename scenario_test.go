@@ -240,6 +240,9 @@ func (tr *traffic) end(deaths ...dead) *drill.Report {
 			t.Errorf("the scenario does not count: generation %d of %s has accepted nothing", g.generation, g.service)
 		}
 		l, m := a.lost()
+		if l < 0 {
+			t.Errorf("the account of generation %d of %s does not count: it has more answers than connections: %+v", g.generation, g.service, a)
+		}
 		least, most = least+l, most+m
 	}
 	allowed := fmt.Sprint(least)
