@@ -375,7 +375,9 @@ func TestAcceptingUnseen(t *testing.T) {
 // checkFailure waits for a failed start and checks what is said of it.
 func checkFailure(t *testing.T, d *Daemon, reason string) {
 	t.Helper()
-	s := d.WaitStatus("a failed start", func(s *supervisor.Status) bool { return s.Services[0].Failure != nil })
+	s := d.WaitStatus("a failed start", func(s *supervisor.Status) bool {
+		return len(s.Services) > 0 && s.Services[0].Failure != nil
+	})
 	if got := s.Services[0].Failure.Reason; !strings.Contains(got, reason) {
 		t.Errorf("it failed with %q, want %q in it", got, reason)
 	}
