@@ -31,7 +31,8 @@ func (m *machine) generation(svc *Service, g *Generation) bool {
 	case PhaseStarting:
 		return m.starting(svc, g)
 	case PhaseBaking:
-		if m.due(g.BakeEnds) || svc.Serving() == nil {
+		cut := m.s.Stop != nil && m.s.Stop.Now // both are being killed
+		if m.due(g.BakeEnds) || svc.Serving() == nil && !cut {
 			m.commit(svc, g)
 			return true
 		}

@@ -47,11 +47,16 @@ func (m *machine) dependency(svc *Service) string {
 		if d == nil || m.overtaken(svc, d) {
 			continue
 		}
-		if d.Upgrade != nil && slices.Contains(d.Upgrade.Jobs, newest) || j != nil && j.First && d.Serving() == nil {
+		if d.Upgrade != nil && slices.Contains(d.Upgrade.Jobs, newest) || j != nil && j.First && d.Serving() == nil && d.wanted() {
 			return dep
 		}
 	}
 	return ""
+}
+
+// wanted reports whether something is on its way to serve.
+func (svc *Service) wanted() bool {
+	return svc.Upgrade != nil || svc.Restart != nil || svc.coming() != nil
 }
 
 // overtaken reports whether a newer reload wants dep to come after the service,
