@@ -29,12 +29,13 @@ import (
 
 // childService is the test's child as one service of a configuration. The zero value of each field is a sensible default.
 type childService struct {
-	name                         string // of the service; web
-	mode                         string // of the child; ok
-	when                         string // of its readiness; native
-	socket                       string // the lines of the socket table; one of 127.0.0.1, port 0, called http
-	env                          string // more of the environment: "A = \"b\", C = \"d\""
-	after                        string // the service that it comes after
+	name   string // of the service; web
+	mode   string // of the child; ok
+	when   string // of its readiness; native
+	socket string // the lines of the socket table; one of 127.0.0.1, port 0, called http
+	env    string // more of the environment: "A = \"b\", C = \"d\""
+	after  string // the service that it comes after
+	// Lines of the tables of these names.
 	ready, retire, stop, restart string
 }
 
@@ -56,7 +57,9 @@ func (p childService) toml(t testing.TB, d *Daemon) string {
 	for _, table := range []struct{ name, lines string }{
 		{"socket", cmp.Or(p.socket, `http = "tcp4://127.0.0.1:0"`)},
 		{"ready", fmt.Sprintf("when = %q\n%s", cmp.Or(p.when, "native"), p.ready)},
-		{"retire", p.retire}, {"stop", p.stop}, {"restart", p.restart},
+		{"retire", p.retire},
+		{"stop", p.stop},
+		{"restart", p.restart},
 	} {
 		fmt.Fprintf(&b, "[service.%s.%s]\n%s\n", name, table.name, table.lines)
 	}
