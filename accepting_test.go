@@ -395,13 +395,19 @@ type adoptionRow struct {
 
 var adoptionRows = []adoptionRow{
 	{name: "another port", steps: []string{"listen 127.0.0.1:0"}, fails: "listens on 127.0.0.1:%d and on none of the sockets it was given"},
-	{name: "another port, says ready", steps: []string{"listen 127.0.0.1:0", "notify READY=1"},
-		fails: "ready by notify, but process PID listens on 127.0.0.1:%d and on none of the sockets it was given"},
+	{
+		name: "another port, says ready", steps: []string{"listen 127.0.0.1:0", "notify READY=1"},
+		fails: "ready by notify, but process PID listens on 127.0.0.1:%d and on none of the sockets it was given",
+	},
 	{name: "another port, in a child", steps: []string{"child listen 127.0.0.1:0"}, fails: "listens on 127.0.0.1:%d and on none of the sockets it was given"},
-	{name: "our address, by itself", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"listen-reuseport ADDRESS"},
-		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`},
-	{name: "our address, beside the socket", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"serve 3", "listen-reuseport ADDRESS"},
-		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`},
+	{
+		name: "our address, by itself", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"listen-reuseport ADDRESS"},
+		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`,
+	},
+	{
+		name: "our address, beside the socket", http: `{ listen = "tcp4://ADDRESS", reuse_port = true }`, steps: []string{"serve 3", "listen-reuseport ADDRESS"},
+		fails: `listens on ADDRESS itself instead of on the socket "http" it was given`,
+	},
 	{name: "nothing at all", steps: nil, fails: "accepts on none of its sockets"},
 	{name: "nothing at all, says ready", steps: []string{"notify READY=1"}, fails: "ready by notify, but it accepts on none of its sockets"},
 	{name: "another port beside the socket", steps: []string{"serve 3", "listen 127.0.0.1:0"}, idle: []string{"admin"}},

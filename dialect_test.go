@@ -78,6 +78,7 @@ func TestNotify(t *testing.T) {
 
 			// handoverd sleeps while the message comes, until all who had to do with it have ended.
 			d.Signal(unix.SIGSTOP)
+			defer func() { _ = d.cmd.Process.Signal(unix.SIGCONT) }() // also where the test ends before
 			touch(t, fifo)
 			eventually(t, "the step has been taken", func() bool {
 				text, err := os.ReadFile(output)

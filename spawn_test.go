@@ -60,8 +60,8 @@ type process struct {
 // waitProcess waits until a generation's program runs, whether ready or not.
 func waitProcess(t testing.TB, d *Daemon, generation int, exe string) process {
 	t.Helper()
-	if real, err := filepath.EvalSymlinks(exe); err == nil {
-		exe = real
+	if path, err := filepath.EvalSymlinks(exe); err == nil {
+		exe = path
 	}
 	p := process{t: t}
 	eventually(t, fmt.Sprintf("generation %d runs %s", generation, exe), func() bool {
@@ -162,7 +162,7 @@ func (p process) files() map[int]string {
 	return m
 }
 
-// touch opens a FIFO for writing, which lets whoever waits for that go on.
+// touch writes to a FIFO, which lets whoever waits for that go on.
 func touch(t *testing.T, fifo string) {
 	t.Helper()
 	f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for the reader

@@ -10,7 +10,7 @@
 //	notify TEXT            sends TEXT to NOTIFY_SOCKET, with a new line for each |
 //	notify-and-end TEXT    has a child send it, and waits for the child's end
 //	child STEP             has a child take the step and live on
-//	wait FIFO              waits until somebody opens the FIFO for writing
+//	wait FIFO              waits until somebody writes to the FIFO
 //	undumpable             hides itself from all that lack CAP_SYS_PTRACE
 //	end                    exits with 0
 //

@@ -174,13 +174,15 @@ func itself(steps ...string) *exec.Cmd {
 	return cmd
 }
 
-// wait ends when somebody has opened the FIFO at path for writing (fifo(7)).
+// wait ends when somebody has written to the FIFO at path (fifo(7)).
 func (s *script) wait(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	defer f.Close()
+	_, err = f.Read(make([]byte, 1))
+	return err
 }
 
 // undumpable hides this process from all that lack CAP_SYS_PTRACE, its own user
