@@ -11,7 +11,7 @@ import (
 	"github.com/handoverd/handover/internal/proc"
 )
 
-// The pace of looking. A look that took c is followed by a pause of at least
+// The pace of looking. A look that cost c of a processor is followed by a pause of at least
 // lookShare*c, so that looking never takes more than a twentieth of a core; the
 // pause grows with the time that a watch has lasted. A look at the main process
 // costs little and is made often; one at all processes reads, where the kernel
@@ -36,6 +36,7 @@ type scanner struct {
 	post   func(event)
 	reaper *proc.Reaper
 	looker proc.Looker
+	helped time.Duration // how long helpers have looked
 
 	kick chan struct{}
 
@@ -52,6 +53,7 @@ type watch struct {
 	nextWide    time.Time // when all processes are to be looked at again
 	wideLooks   int
 	wide        bool      // somebody else than the main process accepts
+	busy        bool      // at the last look threads ran that may wait in a moment
 	letGo       time.Time // since when it has been seen to poll nothing
 	posted      bool
 	last        evSight
@@ -258,9 +260,14 @@ func (s *scanner) watchOnce(w *watch) {
 	s.post(e)
 }
 
-// pause is how long nobody looks after a look that took cost.
+// pause is how long nobody looks after a look that cost so much. It does not grow
+// while threads that run hide what is looked for: one in many looks finds a busy
+// server between its work.
 func (w *watch) pause(cost time.Duration, share int) time.Duration {
 	grown := time.Since(w.began) / 10
+	if w.busy {
+		grown = 0
+	}
 	return max(time.Duration(share)*cost, min(max(lookMin, grown), lookMax))
 }
 

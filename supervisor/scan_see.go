@@ -3,6 +3,7 @@ package supervisor
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -12,29 +13,37 @@ import (
 // see looks once at a generation's processes and says what that means, if it
 // means anything new.
 func (s *scanner) see(w *watch) (e evSight, news bool) {
-	began := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := s.spent()
 	if !w.release && !w.wide {
 		// Most programs accept in their main process, on all they were given.
 		e := s.seeThese(w, []int{w.leader})
-		w.next = time.Now().Add(w.pause(time.Since(began), halfShare))
+		w.next = time.Now().Add(w.pause(s.spent()-began, halfShare))
 		if e.Polls && len(e.Idle) == 0 {
 			return e, true
 		}
-		if began.Before(w.nextWide) {
+		if time.Now().Before(w.nextWide) {
 			return e, false
 		}
-		began = time.Now()
+		began = s.spent()
 	}
 	e = s.seeThese(w, s.members(w))
 	w.wideLooks++
 	w.wide = w.wide || e.Polls
 	if w.release || w.wide {
-		w.next = time.Now().Add(w.pause(time.Since(began), lookShare))
+		w.next = time.Now().Add(w.pause(s.spent()-began, lookShare))
 	} else {
-		w.nextWide = time.Now().Add(w.pause(time.Since(began), halfShare))
+		w.nextWide = time.Now().Add(w.pause(s.spent()-began, halfShare))
 	}
 	return e, true
 }
+
+// spent is what looking has cost: the processor time of this thread, and all the
+// time in which a helper ran. Time in which this thread waited for a processor
+// counts for nothing: on a busy machine, where a server is seldom seen to wait,
+// the pauses would become seconds.
+func (s *scanner) spent() time.Duration { return proc.ThreadTime() + s.helped }
 
 // seeThese looks at some processes of the generation.
 func (s *scanner) seeThese(w *watch, pids []int) evSight {
@@ -49,6 +58,7 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 	if len(sight.Blind) > 0 && !w.own && os.Geteuid() == 0 {
 		s.lookAs(w, &sight)
 	}
+	w.busy = len(sight.Busy) > 0
 	for _, sock := range w.sockets {
 		switch {
 		case sight.Waiting(sock.inode):
@@ -114,6 +124,8 @@ func (s *scanner) lookAs(w *watch, sight *proc.Sight) {
 		Args: []string{LookHelperName}, UID: w.uid, GID: w.gid, Groups: w.groups,
 		Reaper: s.reaper, Deep: s.looker.Deep,
 	}
+	began := time.Now()
+	defer func() { s.helped += time.Since(began) }()
 	asked := sight.Blind
 	if more, err := h.Look(asked, w.inodes()); err == nil {
 		sight.Merge(more, asked)

@@ -16,6 +16,9 @@ var errOther = fmt.Errorf("package proc on %s: %w", runtime.GOOS, errors.ErrUnsu
 
 func bootTime() Instant { return 0 }
 
+// ThreadTime is not supported here.
+func ThreadTime() time.Duration { return 0 }
+
 // BootID is not supported here.
 func BootID() (string, error) { return "", errOther }
 

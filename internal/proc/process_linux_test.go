@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -214,5 +215,23 @@ func TestListening(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestThreadTime: work counts, waiting does not.
+func TestThreadTime(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const work = 20 * time.Millisecond
+	began, at := ThreadTime(), time.Now()
+	for ThreadTime()-began < work {
+	}
+	if took := time.Since(at); took < work {
+		t.Errorf("%v of work in %v", work, took)
+	}
+	began = ThreadTime()
+	<-time.After(100 * time.Millisecond)
+	if got := ThreadTime() - began; got > 50*time.Millisecond {
+		t.Errorf("a wait of 100 ms counts as %v of work", got)
 	}
 }
