@@ -26,7 +26,7 @@ func TestManySockets(t *testing.T) {
 	d := NewDaemon(t)
 	seen := filepath.Join(d.Dir, "seen")
 	// The program lists its own descriptors and limits, then becomes the server. Its number is put in by handoverd.
-	script := fmt.Sprintf(`d=%s.$HANDOVER_GENERATION; (cd /proc/self/fd && for f in *; do echo $f $(readlink $f); done) >$d.fds; `+
+	script := fmt.Sprintf(`d=%s.$HANDOVER_GENERATION; ls -l /proc/self/fd >$d.fds; `+
 		`ulimit -n >$d.limit; echo $LISTEN_FDNAMES >$d.names; exec %s`, seen, Program(t, testchildProgram))
 	var b strings.Builder
 	fmt.Fprintf(&b, "[service.web]\ncommand = [\"/bin/sh\", \"-c\", %q]\nenv = { TESTCHILD_MODE = \"accept-notify\" }\n[service.web.socket]\n", script)
@@ -56,8 +56,10 @@ func checkManySockets(t *testing.T, d *Daemon, seen string, generation int) []ui
 	}
 	held := map[string]string{} // by number
 	for line := range strings.Lines(read("fds")) {
-		number, link, _ := strings.Cut(strings.TrimSpace(line), " ")
-		held[number] = link
+		// ls ends each line with NUMBER -> TARGET.
+		if f := strings.Fields(line); len(f) > 3 && f[len(f)-2] == "->" {
+			held[f[len(f)-3]] = f[len(f)-1]
+		}
 	}
 	sockets := d.Service("web").Sockets
 	if len(sockets) != manySockets {
