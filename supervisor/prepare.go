@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -156,7 +157,7 @@ func (p *preparation) check(spec *Spec, bound map[string]*fdpass.Socket) (err er
 	c := &Spec{
 		Config: cfg, Path: argv0, Dir: spec.Dir, Env: spec.Env, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
 	}
-	h := &handout{service: cfg.Name}
+	h := &handout{service: cfg.Name, token: rand.Text()}
 	var fds []int
 	if checkWantsSockets(&cfg) {
 		for i, sc := range cfg.Sockets {
@@ -175,14 +176,14 @@ func (p *preparation) check(spec *Spec, bound map[string]*fdpass.Socket) (err er
 	sh.Env = slices.DeleteFunc(sh.Env, func(e string) bool {
 		return strings.HasPrefix(e, "NOTIFY_SOCKET=") || strings.HasPrefix(e, "HANDOVER_FD=")
 	})
-	return p.runCheck(sh, fds, cfg.Ready.InitGrace)
+	return p.runCheck(sh, fds, h.token, cfg.Ready.InitGrace)
 }
 
 func checkWantsSockets(cfg *ServiceConfig) bool {
 	return cfg.CheckSockets || slices.Contains(cfg.Dialects, "haproxy")
 }
 
-func (p *preparation) runCheck(sh *shim.Spec, fds []int, limit time.Duration) error {
+func (p *preparation) runCheck(sh *shim.Spec, fds []int, token string, limit time.Duration) error {
 	out, err := os.CreateTemp(filepath.Join(p.loop.dir.path, "log"), ".check-*")
 	if err != nil {
 		return err
@@ -217,11 +218,11 @@ func (p *preparation) runCheck(sh *shim.Spec, fds []int, limit time.Duration) er
 	select {
 	case exit = <-done:
 	case <-ctx.Done():
-		_, _ = proc.KillMembers(pid, "", sigKillNumber)
+		_, _ = proc.KillMembers(pid, token, sigKillNumber)
 		exit = <-done
 		execErr = fmt.Errorf("killed after %v: %w", limit, ctx.Err())
 	}
-	_, _ = proc.KillMembers(pid, "", sigKillNumber) // what it left behind
+	endCheck(pid, token)
 	_ = p.loop.reaper.Release(pid)
 	if execErr == nil && exit.Status.Exited() && exit.Status.ExitStatus() == 0 {
 		return nil
@@ -231,6 +232,23 @@ func (p *preparation) runCheck(sh *shim.Spec, fds []int, limit time.Duration) er
 	}
 	text, _ := os.ReadFile(out.Name())
 	return fmt.Errorf("%w%s", execErr, lastLines(text, checkLines))
+}
+
+// endCheck ends what a check has left behind, until two passes find nothing: a
+// process may fork while it is looked for. What the kernel has not ended after
+// stuckAfter does not hold up the reload.
+func endCheck(pid int, token string) {
+	pause := time.NewTicker(sweepMin)
+	defer pause.Stop()
+	begin := proc.Now()
+	for empty := 0; empty < 2 && proc.Now() < begin.Add(stuckAfter); {
+		if left, err := proc.KillMembers(pid, token, sigKillNumber); left == 0 && err == nil {
+			empty++
+			continue
+		}
+		empty = 0
+		<-pause.C
+	}
 }
 
 // lastLines are the last n lines of a text, each on a line of its own.
