@@ -196,7 +196,7 @@ admin = "tcp4://127.0.0.1:0"
 			svc := d.Service("web")
 			files := p.files()
 			log := filepath.Join(d.Dir, "log", "web.1")
-			check(t, "descriptors", files, map[int]string{
+			checkFiles(p, map[int]string{
 				0: "/dev/null", 1: log, 2: log, 3: fmt.Sprintf("socket:[%d]", svc.Sockets[0].Inode),
 				4: fmt.Sprintf("socket:[%d]", svc.Sockets[1].Inode), 5: files[5],
 			})

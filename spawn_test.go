@@ -75,7 +75,12 @@ func waitProcess(t testing.TB, d *Daemon, generation int, exe string) process {
 			}
 		}
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
-		return err == nil && link == exe
+		if err != nil || link != exe {
+			return false
+		}
+		// In the middle of execve the new program is there and its arguments and environment are not yet.
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+		return err == nil && strings.Contains(string(environ), "HANDOVER_SERVICE=")
 	})
 	return p
 }
@@ -157,9 +162,17 @@ func (p process) files() map[int]string {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		m[n] = p.link("fd/" + e.Name())
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.pid, n)); err == nil { // else closed meanwhile
+			m[n] = link
+		}
 	}
 	return m
+}
+
+// checkFiles waits until the process has these descriptors and no others: it opens files for a moment when it begins.
+func checkFiles(p process, want map[int]string) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("descriptors %v", want), func() bool { return cmp.Equal(p.files(), want) })
 }
 
 // touch writes to a FIFO, which lets whoever waits for that go on.
@@ -259,7 +272,7 @@ ambient_caps = ["net_bind_service", "CAP_NET_RAW"]
 	if !strings.HasPrefix(files[3], "socket:") { // its end of the child protocol
 		t.Errorf("descriptor 3 is %q", files[3])
 	}
-	check(t, "descriptors", files, map[int]string{0: "/dev/null", 1: log, 2: log, 3: files[3]})
+	checkFiles(p, map[int]string{0: "/dev/null", 1: log, 2: log, 3: files[3]})
 	env := p.environ()
 	for name, want := range map[string]string{
 		"FROM_ENV": "yes", "FROM_FILE": "a b=c", "BOTH": "env", "HOME": "/elsewhere",
