@@ -318,7 +318,8 @@ func inode(t *testing.T, fd int) uint64 {
 func rawSocket(t *testing.T, c interface {
 	syscall.Conn
 	Close() error
-}) int {
+},
+) int {
 	t.Helper()
 	if u, ok := c.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
@@ -661,8 +662,10 @@ func TestDamaged(t *testing.T) {
 		{"control is another socket", "not a UNIX SOCK_SEQPACKET socket", false, append([]string{"HANDOVER_FD=5"}, listenEnv("http")...)},
 		{"control is closed", "bad file descriptor", false, append([]string{"HANDOVER_FD=77"}, listenEnv("http")...)},
 		{"a socket is closed", `socket "b": descriptor 99: `, true, append([]string{"HANDOVER_FD_HTTP=3", "HANDOVER_FD_B=99"}, native...)},
-		{"for another process", "start the program itself, or let the script exec it", true,
-			append([]string{"LISTEN_PID=1", "LISTEN_FDS=1"}, native...)},
+		{
+			"for another process", "start the program itself, or let the script exec it", true,
+			append([]string{"LISTEN_PID=1", "LISTEN_FDS=1"}, native...),
+		},
 		{"the supervisor is gone", "the supervisor is gone", false, append([]string{"HANDOVER_FD=6"}, listenEnv("http")...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 var compareIP = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
@@ -30,7 +31,7 @@ func TestParseAddr(t *testing.T) {
 		{"[fe80::1%eth0]:80", Addr{Kind: TCP, IP: netip.MustParseAddr("fe80::1%eth0"), Port: 80}, Options{}, "tcp://[fe80::1%eth0]:80"},
 		{"[::ffff:127.0.0.1]:80", Addr{Kind: TCP, IP: local4, Port: 80}, Options{}, "tcp://127.0.0.1:80"},
 		{"tcp://:80", Addr{Kind: TCP, IP: any6, Port: 80}, Options{}, "tcp://[::]:80"},
-		{"tcp://:80?v6only=true", Addr{Kind: TCP6, IP: any6, Port: 80}, Options{V6Only: ptr(true)}, "tcp6://[::]:80"},
+		{"tcp://:80?v6only=true", Addr{Kind: TCP6, IP: any6, Port: 80}, Options{V6Only: new(true)}, "tcp6://[::]:80"},
 		{"tcp4://:80", Addr{Kind: TCP4, IP: any4, Port: 80}, Options{}, "tcp4://0.0.0.0:80"},
 		{"tcp6://:80", Addr{Kind: TCP6, IP: any6, Port: 80}, Options{}, "tcp6://[::]:80"},
 		{"udp://127.0.0.1:0", Addr{Kind: UDP, IP: local4}, Options{}, "udp://127.0.0.1:0"},
@@ -38,12 +39,14 @@ func TestParseAddr(t *testing.T) {
 		{
 			"tcp://:80?backlog=7&reuse_port=1&nonblocking=false",
 			Addr{Kind: TCP, IP: any6, Port: 80},
-			Options{Backlog: 7, ReusePort: true, Nonblocking: ptr(false)}, "tcp://[::]:80",
+			Options{Backlog: 7, ReusePort: true, Nonblocking: new(false)},
+			"tcp://[::]:80",
 		},
 		{
 			"unix:///run/a.sock?mode=0660&group=www&owner=7",
 			Addr{Kind: Unix, Path: "/run/a.sock"},
-			Options{Mode: ptr(uint32(0o660)), Owner: "7", Group: "www"}, "unix:///run/a.sock",
+			Options{Mode: new(uint32(0o660)), Owner: "7", Group: "www"},
+			"unix:///run/a.sock",
 		},
 		{"unix:/run//b/../a.sock", Addr{Kind: Unix, Path: "/run/a.sock"}, Options{}, "unix:///run/a.sock"},
 		{"unix:@name", Addr{Kind: Unix, Path: "@name"}, Options{}, "unix:@name"},
@@ -173,14 +176,14 @@ func TestKeyAndConflicts(t *testing.T) {
 
 func TestOptionsDiff(t *testing.T) {
 	base := Options{}
-	kept, refused := base.Diff(Options{Backlog: DefaultBacklog, Nonblocking: ptr(true), Mode: ptr(uint32(DefaultMode)), V6Only: ptr(true)})
+	kept, refused := base.Diff(Options{Backlog: DefaultBacklog, Nonblocking: new(true), Mode: new(uint32(DefaultMode)), V6Only: new(true)})
 	if len(kept)+len(refused) != 0 {
 		t.Errorf("spelled-out defaults differ: %v %v", kept, refused)
 	}
-	base.V6Only = ptr(false)
+	base.V6Only = new(false)
 	kept, refused = base.Diff(Options{
-		Backlog: 1, ReusePort: true, V6Only: ptr(true), Nonblocking: ptr(false),
-		Mode: ptr(uint32(0o600)), Owner: "a", Group: "b",
+		Backlog: 1, ReusePort: true, V6Only: new(true), Nonblocking: new(false),
+		Mode: new(uint32(0o600)), Owner: "a", Group: "b",
 	})
 	if d := cmp.Diff([]string{"backlog", "mode", "owner", "group"}, kept); d != "" {
 		t.Error(d)

@@ -67,7 +67,7 @@ func BenchmarkPass(b *testing.B) {
 					b.Fatal(err)
 				}
 				f := os.NewFile(uintptr(fd), "listener")
-				defer f.Close()
+				b.Cleanup(func() { _ = f.Close() })
 				fs = append(fs, f)
 			}
 			for b.Loop() {

@@ -17,7 +17,8 @@ import (
 	"github.com/handoverd/handover/internal/fdleak"
 )
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // bind binds what s says and closes it, with its path, at the end of the test.
 func bind(t testing.TB, s string) *fdpass.Socket {
@@ -161,14 +162,14 @@ func TestBacklogAndApply(t *testing.T) {
 	}
 	for name, o := range map[string]fdpass.Options{
 		"reuse_port":  {Backlog: 1, ReusePort: true},
-		"nonblocking": {Backlog: 1, Nonblocking: ptr(false)},
+		"nonblocking": {Backlog: 1, Nonblocking: new(false)},
 	} {
 		if err := s.Apply(o); err == nil || !strings.Contains(err.Error(), name+" cannot change") {
 			t.Errorf("Apply of %s: %v", name, err)
 		}
 	}
 	dual := bind(t, "tcp://:0")
-	if err := dual.Apply(fdpass.Options{V6Only: ptr(true)}); err == nil || !strings.Contains(err.Error(), "v6only cannot change") {
+	if err := dual.Apply(fdpass.Options{V6Only: new(true)}); err == nil || !strings.Contains(err.Error(), "v6only cannot change") {
 		t.Errorf("Apply of v6only: %v", err)
 	}
 	if got := tcpBacklog(t, s.FD()); got != 9 || s.Options().Backlog != 9 {

@@ -320,8 +320,8 @@ func TestRefused(t *testing.T) {
 	}
 	closed := files(t, 1)
 	_ = closed[0].Close()
-	recvFDs := func(buf []byte, max int) error { _, _, err := fdpass.RecvFDs(b, buf, max); return err }
-	recv := func(buf []byte, max int) error { _, _, err := fdpass.Recv(d, buf, max); return err }
+	recvFDs := func(buf []byte, limit int) error { _, _, err := fdpass.RecvFDs(b, buf, limit); return err }
+	recv := func(buf []byte, limit int) error { _, _, err := fdpass.Recv(d, buf, limit); return err }
 	for i, tt := range []struct {
 		err  error
 		is   error
@@ -365,7 +365,7 @@ func TestRecvEnd(t *testing.T) {
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if n, fs, err := fdpass.Recv(d, make([]byte, 8), 1); n != 0 || fs != nil || err != io.EOF {
+		if n, fs, err := fdpass.Recv(d, make([]byte, 8), 1); n != 0 || fs != nil || !errors.Is(err, io.EOF) {
 			t.Errorf("%s: Recv at the end: %d, %v, %v", name, n, fs, err)
 		}
 		if err := fdpass.SendFDs(a, []byte("m"), nil); !errors.Is(err, unix.EPIPE) {
@@ -375,7 +375,7 @@ func TestRecvEnd(t *testing.T) {
 	// An empty packet that carries a descriptor looks like the end: it is closed.
 	c, d := conns(t, unix.SOCK_SEQPACKET)
 	sendEmpty(t, rawOf(t, c), pipes(t, 1))
-	if n, fs, err := fdpass.Recv(d, make([]byte, 8), 1); n != 0 || fs != nil || err != io.EOF {
+	if n, fs, err := fdpass.Recv(d, make([]byte, 8), 1); n != 0 || fs != nil || !errors.Is(err, io.EOF) {
 		t.Errorf("empty packet: %d, %v, %v", n, fs, err)
 	}
 }

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recv receives one message and at most max descriptors (0 to MaxFiles) from c.
+// Recv receives one message and at most limit descriptors (0 to MaxFiles) from c.
 // n is the length of the message in buf; the caller owns files. It blocks until
 // c's read deadline.
 //
 // A message that does not fit buf (but for streams), descriptors that the kernel
-// dropped, because they were more than max or because the process has no room for
+// dropped, because they were more than limit or because the process has no room for
 // them (RLIMIT_NOFILE), are errors that wrap ErrTruncated; every descriptor that
 // did come is closed. The end of a stream is io.EOF; on a SOCK_SEQPACKET
 // connection an empty packet looks the same.
-func Recv(c *net.UnixConn, buf []byte, max int) (n int, files []*os.File, err error) {
-	if err := checkRecv(len(buf), max); err != nil {
+func Recv(c *net.UnixConn, buf []byte, limit int) (n int, files []*os.File, err error) {
+	if err := checkRecv(len(buf), limit); err != nil {
 		return 0, nil, err
 	}
-	oob := controlBuffer(max)
+	oob := controlBuffer(limit)
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
-	fds, err := received(oob[:oobn], flags, max, err)
+	fds, err := received(oob[:oobn], flags, limit, err)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -48,11 +48,11 @@ func Recv(c *net.UnixConn, buf []byte, max int) (n int, files []*os.File, err er
 // descriptors that the caller owns, close-on-exec. Like recvmsg(2) it returns
 // n == 0 without an error at the end of a stream and for an empty packet. On a
 // non-blocking fd nothing to read is EAGAIN.
-func RecvFDs(fd int, buf []byte, max int) (n int, fds []int, err error) {
-	if err := checkRecv(len(buf), max); err != nil {
+func RecvFDs(fd int, buf []byte, limit int) (n int, fds []int, err error) {
+	if err := checkRecv(len(buf), limit); err != nil {
 		return 0, nil, err
 	}
-	oob := controlBuffer(max)
+	oob := controlBuffer(limit)
 	var oobn, flags int
 	for {
 		n, oobn, flags, _, err = unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
@@ -60,30 +60,30 @@ func RecvFDs(fd int, buf []byte, max int) (n int, fds []int, err error) {
 			break
 		}
 	}
-	fds, err = received(oob[:oobn], flags, max, os.NewSyscallError("recvmsg", err))
+	fds, err = received(oob[:oobn], flags, limit, os.NewSyscallError("recvmsg", err))
 	if err != nil {
 		return 0, nil, err
 	}
 	return n, fds, nil
 }
 
-func checkRecv(bytes, max int) error {
+func checkRecv(bytes, limit int) error {
 	if bytes == 0 {
 		// recvmsg(2) into nothing drops a packet, with its descriptors.
 		return errors.New("fdpass: receive: the buffer is empty")
 	}
-	if max < 0 || max > MaxFiles {
-		return fmt.Errorf("fdpass: receive: %d descriptors asked for, from 0 to %d fit a message", max, MaxFiles)
+	if limit < 0 || limit > MaxFiles {
+		return fmt.Errorf("fdpass: receive: %d descriptors asked for, from 0 to %d fit a message", limit, MaxFiles)
 	}
 	return nil
 }
 
-// controlBuffer has room for max descriptors and for the credentials that a
+// controlBuffer has room for limit descriptors and for the credentials that a
 // socket with SO_PASSCRED adds, which would push descriptors out.
-func controlBuffer(max int) []byte {
+func controlBuffer(limit int) []byte {
 	n := unix.CmsgSpace(unix.SizeofUcred)
-	if max > 0 {
-		n += unix.CmsgSpace(4 * max)
+	if limit > 0 {
+		n += unix.CmsgSpace(4 * limit)
 	}
 	return make([]byte, n)
 }
@@ -91,7 +91,7 @@ func controlBuffer(max int) []byte {
 // received takes the descriptors out of control messages. It returns them, or
 // closes all if the message is not whole. recvErr is what receiving returned: an
 // empty packet with descriptors is an end of file to package net.
-func received(oob []byte, flags, max int, recvErr error) (fds []int, err error) {
+func received(oob []byte, flags, limit int, recvErr error) (fds []int, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(fds)
@@ -125,10 +125,10 @@ func received(oob []byte, flags, max int, recvErr error) (fds []int, err error) 
 		return fds, fmt.Errorf("fdpass: receive: the message is longer than the buffer (MSG_TRUNC): %w", ErrTruncated)
 	case flags&unix.MSG_CTRUNC != 0:
 		return fds, fmt.Errorf("fdpass: receive: the kernel dropped descriptors (MSG_CTRUNC): more than %d came, "+
-			"or RLIMIT_NOFILE leaves no room for them: %w", max, ErrTruncated)
-	case len(fds) > max:
+			"or RLIMIT_NOFILE leaves no room for them: %w", limit, ErrTruncated)
+	case len(fds) > limit:
 		// The buffer's padding and the room for credentials hold a few more.
-		return fds, fmt.Errorf("fdpass: receive: %d descriptors came and at most %d were asked for: %w", len(fds), max, ErrTruncated)
+		return fds, fmt.Errorf("fdpass: receive: %d descriptors came and at most %d were asked for: %w", len(fds), limit, ErrTruncated)
 	}
 	return fds, nil
 }

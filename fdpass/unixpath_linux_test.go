@@ -53,7 +53,7 @@ func TestUnixModeOwnerLink(t *testing.T) {
 	if lstat(t, link).Ino != st.Ino {
 		t.Error("the hard link is another file")
 	}
-	if err := s.Apply(fdpass.Options{Mode: ptr(uint32(0o600)), Group: "2"}); err != nil {
+	if err := s.Apply(fdpass.Options{Mode: new(uint32(0o600)), Group: "2"}); err != nil {
 		t.Fatal(err)
 	}
 	if st := lstat(t, path); st.Mode&0o777 != 0o600 || st.Uid != 0 || st.Gid != 2 {

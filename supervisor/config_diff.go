@@ -62,23 +62,23 @@ func optionText(o fdpass.Options, option string) string {
 
 // Diff compares two configurations for a reload. It does not look at
 // anything but them; neither is changed.
-func Diff(old, new *Config) ConfigDiff {
+func Diff(old, next *Config) ConfigDiff {
 	var d ConfigDiff
 	var refused []*ConfigError
 	refuse := func(line int, key, format string, args ...any) {
-		refused = append(refused, &ConfigError{File: new.File, Line: line, Key: key, Err: fmt.Errorf(format, args...)})
+		refused = append(refused, &ConfigError{File: next.File, Line: line, Key: key, Err: fmt.Errorf(format, args...)})
 	}
-	for _, k := range []struct{ key, old, new string }{
-		{"runtime_dir", old.RuntimeDir, new.RuntimeDir},
-		{"admin", old.Admin, new.Admin},
-		{"health", old.Health, new.Health},
-		{"broker", old.Broker, new.Broker},
+	for _, k := range []struct{ key, before, now string }{
+		{"runtime_dir", old.RuntimeDir, next.RuntimeDir},
+		{"admin", old.Admin, next.Admin},
+		{"health", old.Health, next.Health},
+		{"broker", old.Broker, next.Broker},
 	} {
-		if k.old != k.new {
-			refuse(0, k.key, "cannot change at a reload (%q to %q): stop handoverd and start it again", k.old, k.new)
+		if k.before != k.now {
+			refuse(0, k.key, "cannot change at a reload (%q to %q): stop handoverd and start it again", k.before, k.now)
 		}
 	}
-	before, after := socketsByKey(old), socketsByKey(new)
+	before, after := socketsByKey(old), socketsByKey(next)
 	for _, s := range after.list {
 		was, kept := before.byKey[s.Key]
 		if !kept {

@@ -47,16 +47,34 @@ func TestFromFlagsErrors(t *testing.T) {
 		{"no command", nil, FlagOptions{}, nil, "-- COMMAND: names no program"},
 		{"no name", []string{":80"}, FlagOptions{}, []string{"x"}, "-l :80: is not NAME=ADDRESS, like http=:8080"},
 		{"twice", []string{"a=:80", "a=:81"}, FlagOptions{}, []string{"x"}, `-l a=:81: the name "a" is used twice`},
-		{"bad name", []string{"A=:80"}, FlagOptions{}, []string{"x"},
-			`-l A=:80: "A" is not a name: a lower-case letter, then lower-case letters, digits, _ and -`},
-		{"options", nil, FlagOptions{Ready: "nativ", Signal: "KILL", InitGrace: -1, ParentShutdown: -time.Second}, []string{"x"},
+		{
+			"bad name",
+			[]string{"A=:80"},
+			FlagOptions{},
+			[]string{"x"},
+			`-l A=:80: "A" is not a name: a lower-case letter, then lower-case letters, digits, _ and -`,
+		},
+		{
+			"options", nil,
+			FlagOptions{Ready: "nativ", Signal: "KILL", InitGrace: -1, ParentShutdown: -time.Second},
+			[]string{"x"},
 			"--ready: \"nativ\" is none of \"auto\", \"native\", \"notify\", \"accepting\", \"alive\"; did you mean \"native\"?\n" +
 				"--init-grace: -1ns is negative\n--parent-shutdown: -1s is negative\n" +
-				"--signal: SIGKILL cannot be caught, so no program drains on it"},
-		{"service name", nil, FlagOptions{Name: "My"}, []string{"x"},
-			`--name: "My" is not a name: a lower-case letter, then lower-case letters, digits, _ and -`},
-		{"conflict", []string{"a=:80", "b=0.0.0.0:80"}, FlagOptions{}, []string{"x"},
-			"-l b=0.0.0.0:80: tcp://0.0.0.0:80 cannot be bound beside tcp://[::]:80 of web.a"},
+				"--signal: SIGKILL cannot be caught, so no program drains on it",
+		},
+		{
+			"service name", nil,
+			FlagOptions{Name: "My"},
+			[]string{"x"},
+			`--name: "My" is not a name: a lower-case letter, then lower-case letters, digits, _ and -`,
+		},
+		{
+			"conflict",
+			[]string{"a=:80", "b=0.0.0.0:80"},
+			FlagOptions{},
+			[]string{"x"},
+			"-l b=0.0.0.0:80: tcp://0.0.0.0:80 cannot be bound beside tcp://[::]:80 of web.a",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := fromFlags(tt.listen, tt.options, tt.command, testHost())

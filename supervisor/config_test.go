@@ -21,7 +21,7 @@ var updateConfigErrors = flag.Bool("update-config", false, "write testdata/confi
 var testAccounts = accountFiles{passwd: "testdata/accounts/passwd", group: "testdata/accounts/group"}
 
 func testHost() configHost {
-	return configHost{accounts: testAccounts, uid: 0, workDir: "/work"}
+	return configHost{accounts: testAccounts, uid: 0, workDir: "/srv"}
 }
 
 func parseText(t *testing.T, text string) *Config {
@@ -70,7 +70,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func defaults(name string, command ...string) *ServiceConfig {
 	return &ServiceConfig{
@@ -113,7 +114,7 @@ func TestConfigDesignSample(t *testing.T) {
 	}
 	web.Sockets = []SocketConfig{
 		{Name: "http", Addr: http, Line: 19},
-		{Name: "stats", Addr: stats, Options: fdpass.Options{Mode: ptr(uint32(0o660)), Group: "haproxy"}, Line: 20},
+		{Name: "stats", Addr: stats, Options: fdpass.Options{Mode: new(uint32(0o660)), Group: "haproxy"}, Line: 20},
 	}
 	want := &Config{
 		File: "test.toml", Digest: c.Digest, RuntimeDir: "/run/handoverd", Admin: "127.0.0.1:9902",
@@ -176,10 +177,16 @@ func TestConfigFull(t *testing.T) {
 		w.Stop.LameDuck.For, w.CheckSockets,
 	}
 	want := []any{
-		"/work/run", "127.0.0.1:1", ":2", "none", []string{"nginx"}, "/work/dir", "/etc/default/web",
-		map[string]string{"A": "1", "B": ""}, "4711", "4712",
-		false, uint32(0o27), map[string]uint64{"nofile": 65536, "core": RlimitInfinity}, -5, 500,
-		[]string{"CAP_NET_RAW", "CAP_SYSLOG"}, "inherit", "all",
+		"/srv/run", "127.0.0.1:1", ":2", "none",
+		[]string{"nginx"},
+		"/srv/dir", "/etc/default/web",
+		map[string]string{"A": "1", "B": ""},
+		"4711", "4712",
+		false, uint32(0o27),
+		map[string]uint64{"nofile": 65536, "core": RlimitInfinity},
+		-5, 500,
+		[]string{"CAP_NET_RAW", "CAP_SYSLOG"},
+		"inherit", "all",
 		"alive", 2 * time.Second, "SIGUSR2", "kill-oldest", "terminate", 5 * time.Second, true,
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -192,7 +199,7 @@ func TestConfigFull(t *testing.T) {
 	if d := cmp.Diff([]string{"z", "a", "m"}, names); d != "" {
 		t.Errorf("sockets are not in the order of the file (-want +got):\n%s", d)
 	}
-	wantOptions := fdpass.Options{Backlog: 7, ReusePort: true, V6Only: ptr(true), Nonblocking: ptr(false)}
+	wantOptions := fdpass.Options{Backlog: 7, ReusePort: true, V6Only: new(true), Nonblocking: new(false)}
 	if d := cmp.Diff(wantOptions, w.Sockets[0].Options); d != "" {
 		t.Errorf("options (-want +got):\n%s", d)
 	}
@@ -245,7 +252,7 @@ func TestConfigRuntimeDir(t *testing.T) {
 		{1000, "", "/tmp/handoverd-1000", "/tmp/handoverd-1000/web"},
 		{1000, "relative", "/tmp/handoverd-1000", "/tmp/handoverd-1000/web"},
 	} {
-		host := configHost{accounts: testAccounts, uid: tt.uid, xdgRuntimeDir: tt.xdg, workDir: "/work"}
+		host := configHost{accounts: testAccounts, uid: tt.uid, xdgRuntimeDir: tt.xdg, workDir: "/srv"}
 		c, err := parseConfig("x", strings.NewReader("[service.a]\ncommand=['x']"), host)
 		if err != nil || c.RuntimeDir != tt.file {
 			t.Errorf("%+v: %+v, %v", tt, c, err)

@@ -238,7 +238,7 @@ func (p *preparation) runCheck(sh *shim.Spec, fds []int, token string, limit tim
 // process may fork while it is looked for. What the kernel has not ended after
 // stuckAfter does not hold up the reload.
 func endCheck(pid int, token string) {
-	pause := time.NewTicker(sweepMin)
+	pause := time.NewTicker(sweepShortest)
 	defer pause.Stop()
 	begin := proc.Now()
 	for empty := 0; empty < 2 && proc.Now() < begin.Add(stuckAfter); {

@@ -18,16 +18,16 @@ import (
 // has no lists of children, the whole of /proc, and has a pace of its own: each
 // of the two then has half of the twentieth.
 const (
-	lookShare   = 19
-	halfShare   = 39
-	wideAfter   = 20 * time.Millisecond // before that a program has hardly started others
-	lookMin     = time.Millisecond
-	lookMax     = 100 * time.Millisecond
-	sweepMin    = 2 * time.Millisecond
-	sweepMax    = time.Second
-	letGoApart  = 100 * time.Millisecond // two looks that far apart show that it let go
-	deepMargin  = 500 * time.Millisecond // before release_timeout the epoll sets of big processes are read, once
-	memberEvery = 8                      // looks at a starting generation: every so many for strays too
+	lookShare     = 19
+	halfShare     = 39
+	wideAfter     = 20 * time.Millisecond // before that a program has hardly started others
+	lookShortest  = time.Millisecond
+	lookLongest   = 100 * time.Millisecond
+	sweepShortest = 2 * time.Millisecond
+	sweepLongest  = time.Second
+	letGoApart    = 100 * time.Millisecond // two looks that far apart show that it let go
+	deepMargin    = 500 * time.Millisecond // before release_timeout the epoll sets of big processes are read, once
+	memberEvery   = 8                      // looks at a starting generation: every so many for strays too
 )
 
 // scanner is the goroutine that reads /proc, so that the loop does not. It is
@@ -136,7 +136,7 @@ func (s *scanner) update(items []watchItem) {
 
 // sweep adds a sweep, or makes the one under way harder.
 func (s *scanner) sweep(sw sweep) {
-	sw.pause = sweepMin
+	sw.pause = sweepShortest
 	s.mu.Lock()
 	s.sweeps[sw.at] = &sw
 	s.mu.Unlock()
@@ -224,7 +224,7 @@ func (s *scanner) sweepOnce(sw *sweep) {
 	}
 	if left > 0 || err != nil {
 		sw.empty = 0
-		sw.pause = min(2*sw.pause, sweepMax)
+		sw.pause = min(2*sw.pause, sweepLongest)
 		sw.next = time.Now().Add(sw.pause)
 		return
 	}
@@ -268,7 +268,7 @@ func (w *watch) pause(cost time.Duration, share int) time.Duration {
 	if w.busy {
 		grown = 0
 	}
-	return max(time.Duration(share)*cost, min(max(lookMin, grown), lookMax))
+	return max(time.Duration(share)*cost, min(max(lookShortest, grown), lookLongest))
 }
 
 // settled turns a look at a retired generation into one that is believed: two

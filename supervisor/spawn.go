@@ -29,7 +29,6 @@ type child struct {
 	names  []string
 	token  string
 	pid    int
-	exited bool
 }
 
 // spawn starts the shim of a generation. The program does not run before "go".

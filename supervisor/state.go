@@ -20,23 +20,23 @@ const StateVersion = 1
 type Phase string
 
 const (
-	// PhaseStarting: from the decision to spawn until ready, settled and
+	// PhaseStarting lasts from the decision to spawn until ready, settled and
 	// adopted. Left for baking or serving (commit), for killing (grace over,
 	// failed, replaced), or for ending (its main process exited).
 	PhaseStarting Phase = "starting"
-	// PhaseBaking: ready, accepting beside the serving one, not yet committed.
+	// PhaseBaking means ready, accepting beside the serving one, not yet committed.
 	// Left for serving, or, rolled back, for draining or ending.
 	PhaseBaking Phase = "baking"
-	// PhaseServing: committed. At most one per service. Left for draining when
+	// PhaseServing means committed. At most one per service. Left for draining when
 	// a newer one commits or a stop begins, or for ending when it dies.
 	PhaseServing Phase = "serving"
-	// PhaseDraining: told to finish its work under KillAt. Left for ending
+	// PhaseDraining means told to finish its work under KillAt. Left for ending
 	// when it exits, for killing at its deadline.
 	PhaseDraining Phase = "draining"
-	// PhaseEnding: its main process has exited; what else it started is being
-	// terminated. Left when nothing is left.
+	// PhaseEnding means that its main process has exited; what else it started is
+	// being terminated. Left when nothing is left.
 	PhaseEnding Phase = "ending"
-	// PhaseKilling: SIGKILL has been sent to everything of it. Left when
+	// PhaseKilling means that SIGKILL has been sent to everything of it. Left when
 	// nothing is left; Stuck when the kernel has not done so in stuckAfter.
 	PhaseKilling Phase = "killing"
 )

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"maps"
 	"os"
 	"time"
 
@@ -19,9 +20,7 @@ type snapshot struct {
 // publish lets everybody see the state as it is now.
 func (l *loop) publish() {
 	s := &snapshot{state: l.state, texts: make(map[at]string, len(l.texts))}
-	for k, v := range l.texts {
-		s.texts[k] = v
-	}
+	maps.Copy(s.texts, l.texts)
 	l.s.state.Store(s)
 }
 

@@ -10,8 +10,10 @@ import (
 
 func TestAccounts(t *testing.T) {
 	self := account{UID: uint32(os.Geteuid()), GID: 33, Groups: []uint32{33}}
-	haproxy := account{Name: "haproxy", Home: "/var/lib/haproxy", Shell: "/usr/sbin/nologin", UID: 105, GID: 110,
-		Groups: []uint32{110, 120, 121}}
+	haproxy := account{
+		Name: "haproxy", Home: "/var/lib/haproxy", Shell: "/usr/sbin/nologin", UID: 105, GID: 110,
+		Groups: []uint32{110, 120, 121},
+	}
 	moved := haproxy
 	moved.GID, moved.Groups = 120, []uint32{120, 121}
 	for _, tt := range []struct {
@@ -40,8 +42,17 @@ func TestAccounts(t *testing.T) {
 
 func TestAccountErrors(t *testing.T) {
 	for _, tt := range []struct{ user, group string }{
-		{"nobody", ""}, {"nisuser", ""}, {"+nisuser", ""}, {"broken", ""}, {"short", ""}, {"# comment", ""},
-		{"haproxy", "nogroup"}, {"4711", ""}, {"4294967295", "1"}, {"99999999999", "1"}, {"root", "4294967295"},
+		{"nobody", ""},
+		{"nisuser", ""},
+		{"+nisuser", ""},
+		{"broken", ""},
+		{"short", ""},
+		{"# comment", ""},
+		{"haproxy", "nogroup"},
+		{"4711", ""},
+		{"4294967295", "1"},
+		{"99999999999", "1"},
+		{"root", "4294967295"},
 	} {
 		if a, err := testAccounts.resolve(tt.user, tt.group); err == nil {
 			t.Errorf("%q:%q is %+v", tt.user, tt.group, a)

@@ -18,8 +18,9 @@ import (
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer cancel()
-	if err := demo(ctx); err != nil {
+	err := demo(ctx)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}

@@ -124,7 +124,7 @@ func TestRelayClientResets(t *testing.T) {
 		c, _ := dialRelay(t, addr)
 		_, _ = io.WriteString(c, "hello")
 		if halfClosed {
-			if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 				t.Errorf("read %d, %v: want EOF", n, err)
 			}
 		}

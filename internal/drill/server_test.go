@@ -85,22 +85,18 @@ func breakable(t *testing.T, serve func(p *peer)) (address string) {
 	t.Helper()
 	ln := listen(t, "tcp4", "127.0.0.1:0")
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		for i := 0; ; i++ {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				defer c.Close()
 				serve(&peer{c: c.(*net.TCPConn), in: bufio.NewReader(c), conn: i})
-			}()
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		ln.Close()
 		wg.Wait()

@@ -3,6 +3,7 @@ package fdleak
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +26,8 @@ func (r *recorder) Errorf(format string, args ...any) {
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
 func (r *recorder) finish() string {
-	for i := len(r.cleanups) - 1; i >= 0; i-- {
-		r.cleanups[i]()
+	for _, v := range slices.Backward(r.cleanups) {
+		v()
 	}
 	return strings.Join(r.errors, "\n")
 }

@@ -126,7 +126,7 @@ func (s *Socket) Recv() (m Message, cred unix.Ucred, err error) {
 	if cerr != nil {
 		// Package os hands out an internal error here; without deadlines
 		// only Close causes it.
-		return Message{}, cred, fmt.Errorf("sdnotify: receive: %w (%v)", os.ErrClosed, cerr)
+		return Message{}, cred, fmt.Errorf("sdnotify: receive: %w (%w)", os.ErrClosed, cerr)
 	}
 	if err != nil {
 		return Message{}, cred, fmt.Errorf("sdnotify: receive: %w", os.NewSyscallError("recvmsg", err))

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -138,7 +139,8 @@ func (c *child) exec() *ExecError {
 }
 
 func failed(step, path, detail string, err error) *ExecError {
-	errno, ok := err.(syscall.Errno)
+	var errno syscall.Errno
+	ok := errors.As(err, &errno)
 	if !ok {
 		errno = unix.EINVAL
 	}

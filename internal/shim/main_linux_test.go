@@ -45,7 +45,7 @@ func tryRegain() error {
 		"setgroups": syscall.Setgroups([]int{0}),
 	} {
 		if !errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("%s: %v, want EPERM", what, err)
+			return fmt.Errorf("%s: %w, want EPERM", what, err)
 		}
 	}
 	fmt.Printf("uid %d gid %d\n", os.Getuid(), os.Getgid())
@@ -255,4 +255,5 @@ func sockets(t *testing.T, n int) (fds []int, links []string) {
 	return fds, links
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }

@@ -115,7 +115,7 @@ func passMany(t testing.TB, rounds int) (bare, passed float64) {
 		if fds[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = unix.Close(fds[i]) }()
+		t.Cleanup(func() { _ = unix.Close(fds[i]) })
 	}
 	var packets [][]byte
 	for batch := range slices.Chunk(append([]int{memfd}, fds...), maxFiles) {

@@ -170,7 +170,7 @@ func TestIgnoredSignalsAreDefaultAndTheMaskIsEmpty(t *testing.T) {
 func TestSettingsOfTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := held()
-	s.Dir, s.Umask, s.Nice, s.OOMScoreAdj = dir, ptr(uint32(0o027)), ptr(7), ptr(321)
+	s.Dir, s.Umask, s.Nice, s.OOMScoreAdj = dir, new(uint32(0o027)), new(7), new(321)
 	s.NoNewPrivs = true
 	s.Rlimits = []Rlimit{
 		{Resource: unix.RLIMIT_NOFILE, Soft: 130, Hard: 140},
@@ -356,16 +356,26 @@ func TestFailuresNameStepPathAndErrno(t *testing.T) {
 		{"not executable", func(s *Spec) { s.Path = "/etc/passwd" }, ExecError{Step: "execve", Path: "/etc/passwd", Errno: unix.EACCES}},
 		{"too long", func(s *Spec) { s.Argv = []string{strings.Repeat("x", 1<<18)} }, ExecError{Step: "execve", Path: "/bin/sh", Errno: unix.E2BIG}},
 		{"directory", func(s *Spec) { s.Dir = missing }, ExecError{Step: "chdir", Path: missing, Errno: unix.ENOENT}},
-		{"directory of another user", func(s *Spec) { s.Dir, s.UID, s.GID = locked, ptr(uint32(65534)), ptr(uint32(65534)) },
-			ExecError{Step: "chdir", Path: locked, Errno: unix.EACCES}},
-		{"user without group", func(s *Spec) { s.UID = ptr(uint32(65534)) },
-			ExecError{Step: "setresgid", Detail: "a user without a group would keep handoverd's", Errno: unix.EINVAL}},
-		{"oom", func(s *Spec) { s.OOMScoreAdj = ptr(5000) },
-			ExecError{Step: "oom_score_adj", Path: "/proc/self/oom_score_adj", Detail: "5000", Errno: unix.EINVAL}},
-		{"capability", func(s *Spec) { s.AmbientCaps = []uintptr{63} },
-			ExecError{Step: "ambient", Detail: "capability 63", Errno: unix.EINVAL}},
-		{"rlimit", func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 99}} },
-			ExecError{Step: "rlimit", Detail: "resource 99", Errno: unix.EINVAL}},
+		{
+			"directory of another user", func(s *Spec) { s.Dir, s.UID, s.GID = locked, new(uint32(65534)), new(uint32(65534)) },
+			ExecError{Step: "chdir", Path: locked, Errno: unix.EACCES},
+		},
+		{
+			"user without group", func(s *Spec) { s.UID = new(uint32(65534)) },
+			ExecError{Step: "setresgid", Detail: "a user without a group would keep handoverd's", Errno: unix.EINVAL},
+		},
+		{
+			"oom", func(s *Spec) { s.OOMScoreAdj = new(5000) },
+			ExecError{Step: "oom_score_adj", Path: "/proc/self/oom_score_adj", Detail: "5000", Errno: unix.EINVAL},
+		},
+		{
+			"capability", func(s *Spec) { s.AmbientCaps = []uintptr{63} },
+			ExecError{Step: "ambient", Detail: "capability 63", Errno: unix.EINVAL},
+		},
+		{
+			"rlimit", func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 99}} },
+			ExecError{Step: "rlimit", Detail: "resource 99", Errno: unix.EINVAL},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := held()
@@ -420,8 +430,8 @@ func TestBadSpecsStartNothing(t *testing.T) {
 		"argv":       func(s *Spec) { s.Argv = nil },
 		"NUL":        func(s *Spec) { s.Env = []string{"A=b\x00c"} },
 		"targets":    func(s *Spec) { s.Targets = []int{3} },
-		"uid -1":     func(s *Spec) { s.UID = ptr(^uint32(0)) },
-		"gid -1":     func(s *Spec) { s.GID = ptr(^uint32(0)) },
+		"uid -1":     func(s *Spec) { s.UID = new(^uint32(0)) },
+		"gid -1":     func(s *Spec) { s.GID = new(^uint32(0)) },
 		"capability": func(s *Spec) { s.AmbientCaps = []uintptr{64} },
 		"rlimit":     func(s *Spec) { s.Rlimits = []Rlimit{{Soft: 2, Hard: 1}} },
 	} {

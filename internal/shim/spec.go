@@ -1,5 +1,7 @@
 package shim
 
+import "slices"
+
 import "syscall"
 
 // Spec says what a program is started as. It is plain data; the zero value of
@@ -117,12 +119,7 @@ func hasNUL(s string) bool {
 }
 
 func anyNUL(list []string) bool {
-	for _, s := range list {
-		if hasNUL(s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, hasNUL)
 }
 
 // programEnv is the environment for execve: without the shim's own marker and,

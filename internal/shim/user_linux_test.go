@@ -13,7 +13,7 @@ const nobody, daemon = 65534, 1
 
 func TestUserGroupAndGroupsAreDropped(t *testing.T) {
 	s := held()
-	s.UID, s.GID, s.Groups = ptr(uint32(nobody)), ptr(uint32(daemon)), []uint32{7, 8}
+	s.UID, s.GID, s.Groups = new(uint32(nobody)), new(uint32(daemon)), []uint32{7, 8}
 	p := runHeld(t, s, nil)
 	got := map[string]string{}
 	for _, f := range []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapAmb"} {
@@ -35,7 +35,7 @@ func TestADropTakesRootsGroupsEvenWhenNoneAreNamed(t *testing.T) {
 	}
 	defer func() { _ = syscall.Setgroups([]int{0}) }()
 	s := held()
-	s.UID, s.GID = ptr(uint32(nobody)), ptr(uint32(nobody))
+	s.UID, s.GID = new(uint32(nobody)), new(uint32(nobody))
 	if got := runHeld(t, s, nil).status("Groups"); got != "" {
 		t.Errorf("groups %q", got)
 	}
@@ -52,7 +52,7 @@ func TestADropTakesRootsGroupsEvenWhenNoneAreNamed(t *testing.T) {
 func TestTheProgramCannotGetBack(t *testing.T) {
 	for _, nnp := range []bool{false, true} {
 		s := helper("regain")
-		s.UID, s.GID, s.NoNewPrivs = ptr(uint32(nobody)), ptr(uint32(nobody)), nnp
+		s.UID, s.GID, s.NoNewPrivs = new(uint32(nobody)), new(uint32(nobody)), nnp
 		if got := run(t, s, nil).line(); got != "uid 65534 gid 65534" {
 			t.Errorf("%q", got)
 		}
@@ -65,7 +65,7 @@ func TestAmbientCapability(t *testing.T) {
 		s.AmbientCaps, s.NoNewPrivs = []uintptr{unix.CAP_NET_BIND_SERVICE}, true
 		fields := []string{"CapAmb"}
 		if user {
-			s.UID, s.GID = ptr(uint32(nobody)), ptr(uint32(nobody))
+			s.UID, s.GID = new(uint32(nobody)), new(uint32(nobody))
 			fields = append(fields, "CapInh", "CapPrm", "CapEff")
 		}
 		p := runHeld(t, s, nil)
@@ -81,7 +81,7 @@ func TestAmbientCapability(t *testing.T) {
 // (EPERM, saying so) and as itself (nothing to change, nothing refused).
 func TestWithoutRoot(t *testing.T) {
 	s := helper("nonroot")
-	s.UID, s.GID = ptr(uint32(nobody)), ptr(uint32(nobody))
+	s.UID, s.GID = new(uint32(nobody)), new(uint32(nobody))
 	p := run(t, s, nil)
 	got := p.line()
 	if !strings.Contains(got, "only root changes user and groups") || !strings.Contains(got, "operation not permitted") {

@@ -228,7 +228,7 @@ func (c *Conn) recvmsg() (n int, fds []int, err error) {
 
 // closed gives the error of a RawConn a name: package os hands out an internal
 // one that matches nothing. No deadline is ever set, so Close is its only cause.
-func closed(err error) error { return fmt.Errorf("%w (%v)", os.ErrClosed, err) }
+func closed(err error) error { return fmt.Errorf("%w (%w)", os.ErrClosed, err) }
 
 // pollNow asks for the state of fd without waiting.
 func pollNow(fd int) (int16, error) {

@@ -125,8 +125,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := Decode(b)
 		if err != nil {
-			var de *DecodeError
-			if !errors.As(err, &de) {
+			if _, ok := errors.AsType[*DecodeError](err); !ok {
 				t.Fatalf("%T is not a *DecodeError", err)
 			}
 			return
