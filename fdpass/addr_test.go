@@ -9,9 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 var compareIP = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 func TestParseAddr(t *testing.T) {

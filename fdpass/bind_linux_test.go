@@ -17,9 +17,6 @@ import (
 	"github.com/handoverd/handover/internal/fdleak"
 )
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // bind binds what s says and closes it, with its path, at the end of the test.
 func bind(t testing.TB, s string) *fdpass.Socket {
 	t.Helper()

@@ -70,9 +70,6 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func defaults(name string, command ...string) *ServiceConfig {
 	return &ServiceConfig{
 		Name: name, Command: command, Dialects: []string{"systemd"}, Handoff: "overlap", Log: "follow",

@@ -255,5 +255,3 @@ func sockets(t *testing.T, n int) (fds []int, links []string) {
 	return fds, links
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
