@@ -254,4 +254,3 @@ func sockets(t *testing.T, n int) (fds []int, links []string) {
 	}
 	return fds, links
 }
-
