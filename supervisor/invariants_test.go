@@ -46,6 +46,9 @@ func (w *walk) check(prev *State, e event, next *State, acts []action) {
 		w.checkService(prev.Services[name], svc, next, acts)
 	}
 	for name, svc := range prev.Services {
+		if next.Services[name] == nil { // removed and forgotten: if it comes back, it begins anew
+			delete(w.ledger.committed, name)
+		}
 		if next.Services[name] == nil && len(svc.Generations) > 0 && !goneNow(acts, name) {
 			w.fail("%s was forgotten with generations", name)
 		}
