@@ -38,6 +38,7 @@ type loop struct {
 	calls   chan func()
 	ended   chan struct{} // closed when the loop takes no more events
 	readers sync.WaitGroup
+	base    sync.WaitGroup // the reaper and the thread: what the readers stand on
 	dir     *runtimeDir
 	reaper  *proc.Reaper
 	thread  *MainThread
@@ -65,14 +66,16 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.thread = s.opts.Thread
 	if l.thread == nil {
 		l.thread = NewMainThread()
-		l.readers.Add(1)
+		l.base.Add(1)
 		go l.serveThread(threadDone)
 	}
 	var cancel context.CancelFunc
 	l.ctx, cancel = context.WithCancel(context.Background())
-	// Every goroutine that is counted in readers is waited for below.
-	l.readers.Add(3)
-	go l.reap()
+	reaping, stopReaping := context.WithCancel(context.Background())
+	// Every goroutine that is counted in base or readers is waited for below.
+	l.base.Add(1)
+	go l.reap(reaping)
+	l.readers.Add(2)
 	go l.followOutput()
 	go l.look()
 
@@ -89,8 +92,12 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.sockets.closeAll()
 	cancel()
 	l.output.close()
-	close(threadDone)
 	l.readers.Wait()
+	// A check or a helper that was under way has been killed by one of the readers,
+	// who waited until the reaper saw its end.
+	close(threadDone)
+	stopReaping()
+	l.base.Wait()
 	// The lock goes last: whoever has it makes the control socket anew, and must
 	// not have it taken away by us.
 	s.finish()
@@ -135,11 +142,11 @@ func newLoop(s *Supervisor) (*loop, error) {
 
 // The loop's helpers; Run waits for each of them.
 
-func (l *loop) reap()         { defer l.readers.Done(); l.reaper.Run(l.ctx) }
-func (l *loop) followOutput() { defer l.readers.Done(); l.output.follow() }
-func (l *loop) look()         { defer l.readers.Done(); l.scan.run(l.ctx) }
+func (l *loop) reap(ctx context.Context) { defer l.base.Done(); l.reaper.Run(ctx) }
+func (l *loop) followOutput()            { defer l.readers.Done(); l.output.follow() }
+func (l *loop) look()                    { defer l.readers.Done(); l.scan.run(l.ctx) }
 func (l *loop) serveThread(done <-chan struct{}) {
-	defer l.readers.Done()
+	defer l.base.Done()
 	lockedThread(l.thread, done)
 }
 

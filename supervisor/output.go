@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -17,8 +19,14 @@ import (
 // report of a failure.
 const tailLines = 64
 
-// punchStep is how much is read before the file's blocks are given back.
-const punchStep = 1 << 20
+// How much is read at a time, how much of what was read last stays in the file for
+// the report of a failure, and how far a file may be ahead of what is passed on: a
+// program that writes faster than that is read would fill the file system.
+const (
+	readStep   = 64 << 10
+	tailBytes  = 64 << 10
+	maxBacklog = 64 << 20
+)
 
 // maxLine bounds one passed-on line; a longer one is cut into several.
 const maxLine = 64 << 10
@@ -27,26 +35,36 @@ const maxLine = 64 << 10
 // its own and never to a pipe: the writer of a pipe dies of SIGPIPE when
 // handoverd is killed, and stops when handoverd is slow. What has been read is
 // given back to the file system (fallocate(2), FALLOC_FL_PUNCH_HOLE).
+//
+// Each file has a goroutine of its own. The loop waits for none of them, however
+// much a program writes and however slowly it is passed on.
 type output struct {
 	dir *runtimeDir
-	to  io.Writer
 	log *slog.Logger
+
+	writing sync.Mutex // one line at a time
+	to      io.Writer
 
 	watch *watcher // tells which files have grown
 
-	mu    sync.Mutex
-	files map[at]*followed
+	mu      sync.Mutex
+	files   map[at]*followed
+	readers sync.WaitGroup // close waits for them
 }
 
-// followed is one generation's file. It owns both descriptors.
+// followed is one generation's file. It owns its descriptor.
 type followed struct {
 	f       *os.File
 	path    string
 	prefix  string
-	offset  int64
+	grown   chan struct{} // it may have; capacity 1
+	over    chan struct{} // closed when nothing of the generation is left
 	punched int64
-	part    []byte
-	tail    []string
+
+	mu     sync.Mutex // never held while anything is read or written
+	offset int64
+	part   []byte
+	last   []string
 }
 
 func newOutput(dir *runtimeDir, to io.Writer, log *slog.Logger) (*output, error) {
@@ -83,9 +101,15 @@ func (o *output) open(a at, spec *Spec, uid, gid int) (stdout, stderr int, done 
 		}
 		return 0, 0, nil, fmt.Errorf("log: %w", err)
 	}
+	file := &followed{
+		f: f, path: path, prefix: fmt.Sprintf("%s.%d | ", a.Service, a.Gen),
+		grown: make(chan struct{}, 1), over: make(chan struct{}),
+	}
 	o.mu.Lock()
-	o.files[a] = &followed{f: f, path: path, prefix: fmt.Sprintf("%s.%d | ", a.Service, a.Gen)}
+	o.files[a] = file
 	o.mu.Unlock()
+	o.readers.Add(1) // close waits for it
+	go o.pass(file)
 	return fd, fd, closeFD, nil
 }
 
@@ -106,7 +130,7 @@ func rawAppend(path string, uid, gid int) (int, func(), error) {
 	return fd, done, nil
 }
 
-// follow passes on what is written until close. Run waits for it.
+// follow wakes the readers of the files that grow until close. Run waits for it.
 func (o *output) follow() {
 	for {
 		grown, err := o.watch.wait()
@@ -118,81 +142,155 @@ func (o *output) follow() {
 		}
 		o.mu.Lock()
 		for _, a := range grown {
-			o.read(o.files[a])
+			if f := o.files[a]; f != nil {
+				select {
+				case f.grown <- struct{}{}:
+				default:
+				}
+			}
 		}
 		o.mu.Unlock()
 	}
 }
 
-// read passes on what is new in one file. The caller holds the lock.
-func (o *output) read(f *followed) {
-	if f == nil {
-		return
+// pass passes on what is written to one file until the generation is gone, and
+// then removes it. close waits for it.
+func (o *output) pass(f *followed) {
+	defer o.readers.Done()
+	for over := false; !over; {
+		select {
+		case <-f.grown:
+		case <-f.over:
+			over = true
+		}
+		end := f.size() // not further: who writes on is read again, or gone
+		for more := true; more && f.offset < end; {
+			more = o.read(f)
+		}
+		f.punch()
+	}
+	if len(f.part) > 0 {
+		o.line(f, f.part)
+	}
+	_, _ = f.f.Close(), os.Remove(f.path)
+}
+
+func (f *followed) size() int64 {
+	info, err := f.f.Stat()
+	if err != nil {
+		return 0
 	}
 	// "echo >/dev/stderr" in a shell opens the file anew and empties it. What
 	// was not read by then is lost; what follows is at its begin.
-	if info, err := f.f.Stat(); err == nil && info.Size() < f.offset {
+	if info.Size() < f.offset {
+		f.mu.Lock()
 		f.offset, f.punched = 0, 0
+		f.mu.Unlock()
 	}
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := f.f.ReadAt(buf, f.offset)
-		f.offset += int64(n)
-		f.part = append(f.part, buf[:n]...)
-		o.lines(f)
-		if err != nil || n == 0 {
-			break
-		}
+	return info.Size()
+}
+
+// read passes on the next part of a file and reports whether there was one.
+func (o *output) read(f *followed) bool {
+	if behind := f.size() - f.offset; behind > maxBacklog {
+		o.skip(f, behind-readStep)
 	}
-	if f.offset-f.punched >= punchStep {
-		end := f.offset &^ 4095 // whole blocks
-		if err := punch(f.f, f.punched, end-f.punched); err == nil {
-			f.punched = end
-		}
+	buf := make([]byte, readStep)
+	n, _ := f.f.ReadAt(buf, f.offset)
+	f.mu.Lock()
+	f.offset += int64(n)
+	f.part = append(f.part, buf[:n]...)
+	lines := f.cut()
+	f.mu.Unlock()
+	for _, l := range lines {
+		o.line(f, l)
+	}
+	if f.offset-f.punched >= 1<<20 {
+		f.punch()
+	}
+	return n > 0
+}
+
+// skip gives up the oldest part of what a program has written much faster than it
+// is passed on.
+func (o *output) skip(f *followed, n int64) {
+	f.mu.Lock()
+	part := f.part
+	f.offset, f.part = f.offset+n, nil
+	f.mu.Unlock()
+	if len(part) > 0 {
+		o.line(f, part)
+	}
+	o.line(f, fmt.Appendf(nil, "(%d bytes skipped: written faster than they are passed on)", n))
+	f.punch()
+}
+
+// punch gives the blocks back of what has been read, but for the last ones.
+func (f *followed) punch() {
+	end := (f.offset - tailBytes) &^ 4095 // whole blocks
+	if end <= f.punched {
+		return
+	}
+	if err := punch(f.f, f.punched, end-f.punched); err == nil {
+		f.punched = end
 	}
 }
 
-func (o *output) lines(f *followed) {
+// cut takes the whole lines from what was read, and remembers the last ones.
+// The caller holds f.mu.
+func (f *followed) cut() [][]byte {
+	var lines [][]byte
 	for {
 		i := bytes.IndexByte(f.part, '\n')
-		if i < 0 && len(f.part) < maxLine {
-			return
+		next := i + 1
+		if i < 0 || i > maxLine {
+			if len(f.part) < maxLine {
+				break
+			}
+			i, next = maxLine, maxLine
 		}
-		if i < 0 {
-			i = maxLine
-			f.part = append(f.part[:i], append([]byte{'\n'}, f.part[i:]...)...)
-		}
-		o.line(f, string(f.part[:i]))
-		f.part = f.part[i+1:]
+		lines = append(lines, f.part[:i])
+		f.part = f.part[next:]
 	}
+	f.part = bytes.Clone(f.part) // and not the whole buffer
+	for _, l := range lines[max(0, len(lines)-tailLines):] {
+		f.last = append(f.last, string(l))
+	}
+	f.last = append(f.last[:0], f.last[max(0, len(f.last)-tailLines):]...)
+	return lines
 }
 
-func (o *output) line(f *followed, text string) {
-	f.tail = append(f.tail, text)
-	if len(f.tail) > tailLines {
-		f.tail = append(f.tail[:0], f.tail[len(f.tail)-tailLines:]...)
-	}
+func (o *output) line(f *followed, text []byte) {
+	o.writing.Lock()
+	defer o.writing.Unlock()
 	// The writer is handoverd's own stderr: there is nobody to tell.
-	_, _ = io.WriteString(o.to, f.prefix+text+"\n")
+	_, _ = fmt.Fprintf(o.to, "%s%s\n", f.prefix, text)
 }
 
 // tail returns the last lines of a generation, those not yet passed on included.
+// It waits for nobody: what is not passed on yet it reads itself.
 func (o *output) tail(a at) []string {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	f := o.files[a]
+	o.mu.Unlock()
 	if f == nil {
 		return nil
 	}
-	o.read(f)
-	out := append([]string(nil), f.tail...)
-	if len(f.part) > 0 {
-		out = append(out, string(f.part))
+	f.mu.Lock()
+	out, text, from := slices.Clone(f.last), bytes.Clone(f.part), f.offset
+	f.mu.Unlock()
+	if info, err := f.f.Stat(); err == nil && info.Size()-from > tailBytes {
+		out, text, from = nil, nil, info.Size()-tailBytes
 	}
-	return out
+	buf := make([]byte, tailBytes)
+	n, _ := f.f.ReadAt(buf, from)
+	if text = append(text, buf[:n]...); len(text) > 0 {
+		out = append(out, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")...)
+	}
+	return out[max(0, len(out)-tailLines):]
 }
 
-// end passes on what is left of a generation that is gone, and removes its file.
+// end has the rest of a generation that is gone passed on, and its file removed.
 func (o *output) end(a at) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,13 +298,9 @@ func (o *output) end(a at) {
 	if f == nil {
 		return
 	}
-	o.read(f)
-	if len(f.part) > 0 {
-		o.line(f, string(f.part))
-	}
 	delete(o.files, a)
 	o.watch.remove(a)
-	_, _ = f.f.Close(), os.Remove(f.path)
+	close(f.over)
 }
 
 func (o *output) close() {
@@ -219,6 +313,7 @@ func (o *output) close() {
 	for _, a := range gens {
 		o.end(a)
 	}
+	o.readers.Wait()
 	_ = o.watch.close()
 }
 
