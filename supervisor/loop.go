@@ -124,6 +124,9 @@ func newLoop(s *Supervisor) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dir.check(boot, s.opts.Log); err != nil {
+		return nil, errors.Join(err, dir.close(false))
+	}
 	out, err := newOutput(dir, s.opts.Output, s.opts.Log)
 	if err != nil {
 		return nil, errors.Join(err, dir.close(false))
