@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -56,7 +57,7 @@ func (h configHost) runtimeDir() string {
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, &ConfigError{File: path, Err: err}
+		return nil, openError(path, err)
 	}
 	defer f.Close()
 	return Parse(path, f)
@@ -97,6 +98,14 @@ func parseConfig(name string, r io.Reader, host configHost) (*Config, error) {
 func digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:12]
+}
+
+// openError names the file once: the *fs.PathError would repeat it.
+func openError(path string, err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return &ConfigError{File: path, Err: fmt.Errorf("open: %w", err)}
 }
 
 func syntaxError(name string, err error) error {

@@ -19,7 +19,7 @@ func DefaultRuntimeDir(name string) string { return filepath.Join(thisHost().run
 func RuntimeDir(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", &ConfigError{File: path, Err: err}
+		return "", openError(path, err)
 	}
 	defer func() { _ = f.Close() }()
 	var doc struct {

@@ -79,7 +79,11 @@ Nouns read, verbs change. Exit codes of all commands: 0 done, 1 failed, 2 wrong 
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.Version = versionText()
+	root.SetVersionTemplate("handoverd {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
 	return root
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 
@@ -32,6 +34,9 @@ Exit codes:
 		Example: `  handoverd run -c /etc/handoverd.toml
   handoverd run -l http=127.0.0.1:8080 -- ./server`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := onlyWithoutFile(cmd, len(listen) == 0 && len(args) == 0); err != nil {
+				return usage(err)
+			}
 			load, name, err := source(file, listen, flags, args)
 			if err != nil {
 				return usage(err)
@@ -46,9 +51,26 @@ Exit codes:
 	f.DurationVar(&flags.InitGrace, "init-grace", 0, "time to become ready in (default 30s)")
 	f.DurationVar(&flags.ParentShutdown, "parent-shutdown", 0, "deadline of an old generation's drain (default 15m)")
 	f.StringVar(&flags.Signal, "signal", "", "drain signal (default: the program's own, else SIGTERM)")
-	f.StringVar(&flags.RuntimeDir, "runtime-dir", "", "lock, control socket and state")
+	f.StringVar(&flags.RuntimeDir, "runtime-dir", "", "lock, control socket and state (default NAME in /run/handoverd; not as root, in $XDG_RUNTIME_DIR/handoverd)")
 	f.StringVar(&flags.Name, "name", "", "name of the service (default web)")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; what belongs to COMMAND comes after --", err))
+	})
 	return cmd
+}
+
+// onlyWithoutFile refuses flags that a file has keys for: ignored, they would
+// run something else than what was asked for.
+func onlyWithoutFile(cmd *cobra.Command, withFile bool) error {
+	if !withFile {
+		return nil
+	}
+	for _, name := range []string{"ready", "init-grace", "parent-shutdown", "signal", "runtime-dir", "name"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is for a run without a file: write it into the file, or give -l and a command", name)
+		}
+	}
+	return nil
 }
 
 const defaultConfig = "/etc/handoverd.toml"
@@ -65,6 +87,9 @@ func source(file string, listen []string, flags supervisor.FlagOptions, args []s
 	if file != "" {
 		return nil, "", errors.New("a file and a command at once: give -c FILE, or -l and a command")
 	}
+	if len(args) == 0 {
+		return nil, "", errors.New("no command: it comes after --, as in -l http=:8080 -- ./server")
+	}
 	return func() (*supervisor.Config, error) { return supervisor.FromFlags(listen, flags, args) }, "the command line", nil
 }
 
@@ -80,8 +105,12 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 		Metrics: figures.handler,
 	})
 	if err != nil {
-		if errs := supervisor.AllConfigErrors(err); len(errs) > 0 && errs[0].File == "" {
+		errs := supervisor.AllConfigErrors(err)
+		switch {
+		case len(errs) > 0 && errs[0].File == "":
 			return usage(err) // of flags
+		case len(errs) == 1 && errs[0].File == defaultConfig && errs[0].Key == "" && errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%w; say which file with -c FILE, or give -l NAME=ADDR -- COMMAND", err)
 		}
 		return err
 	}
