@@ -128,8 +128,11 @@ func (t *socketTable) leave(now proc.Instant) {
 
 func (t *socketTable) close(s *fdpass.Socket, why string) {
 	// The path goes first: a client that still finds it would be reset.
-	err := errors.Join(s.Unlink(), s.Close())
-	t.log.Info("socket closed", "socket", s.Addr().String(), "why", why, "err", err)
+	if err := errors.Join(s.Unlink(), s.Close()); err != nil {
+		t.log.Warn("socket closed", "socket", s.Addr().String(), "why", why, "err", err)
+		return
+	}
+	t.log.Info("socket closed", "socket", s.Addr().String(), "why", why)
 }
 
 // closeAll is the end.

@@ -257,7 +257,7 @@ func exitReason(g *Generation, p Phase) string {
 	case g.ReadyAt != 0:
 		return how + " after it had said ready, inside settle"
 	case g.Status == 0:
-		return how + " before it was ready; it looks as if it put itself into the background"
+		return how + " before it was ready: it finished, or put itself into the background"
 	}
 	return how + " before it was ready"
 }
