@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -114,10 +113,21 @@ func (l *loop) report(old, next *State) {
 		svc := next.Services[name]
 		for _, g := range old.Services[name].Generations {
 			if svc == nil || svc.gen(g.N) == nil {
-				l.transitioned(old.Services[name], g, g, PhaseGone)
+				l.transitioned(old.Services[name], g, lastKnown(svc, g), PhaseGone)
 			}
 		}
 	}
+}
+
+// lastKnown is g with the reason that it ended for in the same step, as one that
+// could not be started does: it is in no state with its reason.
+func lastKnown(next *Service, g *Generation) *Generation {
+	if next == nil || next.Failure == nil || next.Failure.Generation != g.N || g.Reason != "" {
+		return g
+	}
+	last := *g
+	last.Reason = next.Failure.Reason
+	return &last
 }
 
 func (l *loop) transitioned(svc *Service, before, g *Generation, to Phase) {
@@ -132,7 +142,8 @@ func (l *loop) transitioned(svc *Service, before, g *Generation, to Phase) {
 	if e.Why != "" {
 		attrs = append(attrs, "why", e.Why)
 	}
-	if bad := []Phase{PhaseKilling, PhaseEnding}; slices.Contains(bad, to) && g.Reason != "" && g.Reason != "stop" {
+	bad := to == PhaseKilling || to == PhaseEnding || to == PhaseGone && e.From == PhaseStarting
+	if bad && g.Reason != "" && g.Reason != "stop" {
 		l.log.Warn("generation", attrs...)
 	} else {
 		l.log.Info("generation", attrs...)
