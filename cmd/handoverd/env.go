@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,9 +23,43 @@ func osEnv() *env {
 // notify asks for the signals that handoverd obeys. SIGPIPE is ignored: a log
 // that nobody reads any more must not end the supervisor. The shim makes all of
 // them default again for the programs.
+//
+// Package signal drops what a full channel has no room for, so each kind has one of
+// its own: a storm of SIGHUPs, which stand for one another, crowds out no stop.
 func notify() (<-chan os.Signal, func()) {
-	c := make(chan os.Signal, 16)
 	signal.Ignore(unix.SIGPIPE)
-	signal.Notify(c, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	return c, func() { signal.Stop(c) }
+	out, done := make(chan os.Signal), make(chan struct{})
+	var all []chan os.Signal
+	var forwarders sync.WaitGroup
+	for _, kind := range [][]os.Signal{{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT}, {unix.SIGHUP}, {unix.SIGUSR1, unix.SIGUSR2}} {
+		c := make(chan os.Signal, 4)
+		signal.Notify(c, kind...)
+		all = append(all, c)
+		forwarders.Add(1) // the function returned waits for it
+		go forward(c, out, done, &forwarders)
+	}
+	return out, func() {
+		for _, c := range all {
+			signal.Stop(c)
+		}
+		close(done)
+		forwarders.Wait()
+	}
+}
+
+// forward passes signals on until done.
+func forward(from <-chan os.Signal, to chan<- os.Signal, done <-chan struct{}, over *sync.WaitGroup) {
+	defer over.Done()
+	for {
+		select {
+		case s := <-from:
+			select {
+			case to <- s:
+			case <-done:
+				return
+			}
+		case <-done:
+			return
+		}
+	}
 }
