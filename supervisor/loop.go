@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -75,8 +76,9 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	// Every goroutine that is counted in base or readers is waited for below.
 	l.base.Add(1)
 	go l.reap(reaping)
-	l.readers.Add(2)
+	l.readers.Add(3)
 	go l.followOutput()
+	go l.followPaths()
 	go l.look()
 
 	l.queue(evReload{First: true, Request: l.await(&waiter{
@@ -90,6 +92,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 		c.release()
 	}
 	l.sockets.closeAll()
+	_ = l.sockets.paths.close()
 	cancel()
 	l.output.close()
 	l.readers.Wait()
@@ -113,6 +116,9 @@ func (s *Supervisor) finish() {
 }
 
 func newLoop(s *Supervisor) (*loop, error) {
+	if err := proc.CheckMount(); err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
+	}
 	boot, err := proc.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
@@ -131,10 +137,15 @@ func newLoop(s *Supervisor) (*loop, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.close(false))
 	}
+	paths, err := newPathWatcher()
+	if err != nil {
+		out.close()
+		return nil, errors.Join(err, dir.close(false))
+	}
 	l := &loop{
 		s: s, opts: &s.opts, log: s.opts.Log,
 		state:    State{Version: StateVersion, BootID: boot, Services: map[string]*Service{}},
-		children: map[at]*child{}, texts: map[at]string{}, sockets: newSocketTable(s.opts.Log),
+		children: map[at]*child{}, texts: map[at]string{}, sockets: newSocketTable(s.opts.Log, paths),
 		waiting: map[int]*waiter{}, jobs: map[int][]*waiter{},
 		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
 		dir: dir, output: out, reaper: proc.NewReaper(),
@@ -151,6 +162,21 @@ func (l *loop) look()                    { defer l.readers.Done(); l.scan.run(l.
 func (l *loop) serveThread(done <-chan struct{}) {
 	defer l.base.Done()
 	lockedThread(l.thread, done)
+}
+
+// followPaths has the paths of UNIX sockets brought back. Run waits for it.
+func (l *loop) followPaths() {
+	defer l.readers.Done()
+	for {
+		changed, err := l.sockets.paths.wait()
+		if err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				l.log.Error("paths of sockets are not watched any more", "err", err)
+			}
+			return
+		}
+		l.call(func() { l.sockets.restore(changed) })
+	}
 }
 
 // post hands an event to the loop. It is the only way in from outside, and does
@@ -247,7 +273,12 @@ func (l *loop) save() {
 }
 
 // install takes what a preparation has made.
-func (l *loop) install(r prepared) {
+func (l *loop) install(p *preparation, r prepared) {
+	if r.event.Fault == "" {
+		if err := p.complete(&r, l.sockets.open); err != nil {
+			r.refuse(err)
+		}
+	}
 	if r.event.Fault == "" {
 		l.sockets.add(r.bound)
 		l.config = r.config

@@ -42,12 +42,31 @@ func (p *preparation) run() {
 	defer p.loop.readers.Done()
 	r := prepared{event: evPrepared{Job: p.job}, bound: map[string]*fdpass.Socket{}}
 	if err := p.prepare(&r); err != nil {
-		for _, s := range r.bound {
-			_, _ = s.Unlink(), s.Close()
-		}
-		r.bound, r.event.Specs, r.event.Fault = nil, nil, err.Error()
+		r.refuse(err)
 	}
-	p.loop.call(func() { p.loop.install(r) })
+	p.loop.call(func() { p.loop.install(p, r) })
+}
+
+// refuse leaves nothing of what was prepared.
+func (r *prepared) refuse(err error) {
+	for _, s := range r.bound {
+		_, _ = s.Unlink(), s.Close()
+	}
+	r.bound, r.event.Specs, r.event.Fault = nil, nil, err.Error()
+}
+
+// complete binds what was open when the preparation began, on its way out, and
+// has been closed since: a check takes its time.
+func (p *preparation) complete(r *prepared, open map[string]*fdpass.Socket) error {
+	p.known = open
+	for _, name := range r.event.Order {
+		if spec := r.event.Specs[name]; spec != nil {
+			if err := p.bind(&spec.Config, r.bound); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (p *preparation) prepare(r *prepared) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 // socketTable owns every socket, by key. Only the loop uses it.
 type socketTable struct {
 	log     *slog.Logger
+	paths   *pathWatcher // tells when somebody touches the path of a UNIX socket
 	open    map[string]*fdpass.Socket
 	leaving map[string]leaving // still open, on its way out
 }
@@ -31,12 +33,49 @@ type leaving struct {
 	emptied     bool // somebody may still accept what is in its queue
 }
 
-func newSocketTable(log *slog.Logger) *socketTable {
-	return &socketTable{log: log, open: map[string]*fdpass.Socket{}, leaving: map[string]leaving{}}
+func newSocketTable(log *slog.Logger, paths *pathWatcher) *socketTable {
+	return &socketTable{log: log, paths: paths, open: map[string]*fdpass.Socket{}, leaving: map[string]leaving{}}
 }
 
 // add takes ownership of newly bound sockets.
-func (t *socketTable) add(bound map[string]*fdpass.Socket) { maps.Copy(t.open, bound) }
+func (t *socketTable) add(bound map[string]*fdpass.Socket) {
+	maps.Copy(t.open, bound)
+	for _, s := range bound {
+		path, ok := pathOf(s)
+		if !ok {
+			continue
+		}
+		if err := t.paths.add(path); err != nil {
+			t.log.Error("not noticed if a program removes the path", "socket", s.Addr().String(), "err", err)
+		}
+	}
+}
+
+// pathOf is where a UNIX socket is found, if it has a path.
+func pathOf(s *fdpass.Socket) (path string, ok bool) {
+	path = s.Addr().Path
+	return path, path != "" && !s.Addr().Abstract()
+}
+
+// restore brings the same socket back to those of the paths that a program has
+// removed or replaced: Node, gunicorn and others do so when they stop listening.
+func (t *socketTable) restore(paths []string) {
+	for key, s := range t.open {
+		path, ok := pathOf(s)
+		if _, goes := t.leaving[key]; goes || !ok || !slices.Contains(paths, path) {
+			continue
+		}
+		before, _ := os.Lstat(path)
+		err := s.Restore()
+		after, _ := os.Lstat(path)
+		switch {
+		case err != nil:
+			t.log.Error("path not brought back", "socket", s.Addr().String(), "err", err)
+		case before == nil || after == nil || !os.SameFile(before, after):
+			t.log.Warn("a program has removed or replaced the path: brought back", "socket", s.Addr().String())
+		}
+	}
+}
 
 // known is a copy of the table for the preparation of a reload, which runs
 // beside the loop. The sockets are borrowed.
@@ -127,6 +166,9 @@ func (t *socketTable) leave(now proc.Instant) {
 }
 
 func (t *socketTable) close(s *fdpass.Socket, why string) {
+	if path, ok := pathOf(s); ok {
+		t.paths.remove(path)
+	}
 	// The path goes first: a client that still finds it would be reset.
 	if err := errors.Join(s.Unlink(), s.Close()); err != nil {
 		t.log.Warn("socket closed", "socket", s.Addr().String(), "why", why, "err", err)

@@ -167,7 +167,7 @@ func (d *runtimeDir) replace(name string, b []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp)) // a full disk gets it back
 	}
 	if err := os.Rename(tmp, d.file(name)); err != nil {
 		return err

@@ -22,6 +22,9 @@ func ThreadTime() time.Duration { return 0 }
 // BootID is not supported here.
 func BootID() (string, error) { return "", errOther }
 
+// CheckMount is not supported on this system.
+func CheckMount() error { return errOther }
+
 // StartTime is not supported here.
 func StartTime(int) (uint64, error) { return 0, errOther }
 
