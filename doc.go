@@ -8,6 +8,7 @@
 //	err = child.Ready()      // the previous generation begins to drain
 //	<-child.Draining()       // the next generation has taken over
 //	ctx, cancel := child.DrainContext(context.Background())
+//	defer cancel()
 //	err = drain.All(ctx, server)
 //
 // The same program runs under systemd socket activation (LISTEN_FDS; Ready
@@ -15,10 +16,11 @@
 //
 // What the package promises:
 //
-//   - Before Ready is answered, nothing is accepted: a listener is not even in
-//     the process's epoll set (epoll(7)). So a generation that dies while it
-//     starts takes no connection with it; clients wait in the queue that the
-//     serving generation shares.
+//   - Nothing is accepted before handoverd says so, which it does when this
+//     generation has said ready and lived through settle, or at once where
+//     nothing else serves. Until then a listener is not even in the process's
+//     epoll set (epoll(7)). So a generation that dies while it starts beside a
+//     serving one takes no connection with it.
 //   - A damaged environment is an error. A supervised program never falls back
 //     to binding for itself.
 //   - If the supervisor dies, a serving program serves on.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -117,15 +118,24 @@ func limited(t testing.TB) context.Context {
 	return ctx
 }
 
-// FreePort is a TCP port of 127.0.0.1 that nobody had a moment ago.
+// FreePort is a TCP port of 127.0.0.1 that nobody has. It is taken from below the range of which the kernel gives ports
+// to clients and to binds of port 0 (ip(7), ip_local_port_range), so that none of these gets it before it is bound.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 20_000 + rand.IntN(12_000)
+		ln, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ln.Close()
+		return port
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port from 20000 to 31999")
+	return 0
 }
 
 // Daemon is a real handoverd under test. What it started ends with the test, also when it was killed.

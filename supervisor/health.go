@@ -47,10 +47,15 @@ func (s *Supervisor) serveHTTP() error {
 	return nil
 }
 
-// ready answers 200 while every service serves, or the one named by ?service=,
-// and 503 before that and from the moment a stop begins.
+// ready answers 200 while every service serves, or the one named by ?service=
+// (404 if there is none), and 503 before that and from the moment a stop begins.
 func (s *Supervisor) ready(w http.ResponseWriter, r *http.Request) {
-	ok := s.Ready(r.URL.Query().Get("service"))
+	service := r.URL.Query().Get("service")
+	if service != "" && !s.knows(service) {
+		writeError(w, http.StatusNotFound, "no such service", fmt.Errorf("no service is called %q", service))
+		return
+	}
+	ok := s.Ready(service)
 	code := http.StatusOK
 	if !ok {
 		code = http.StatusServiceUnavailable
@@ -58,6 +63,13 @@ func (s *Supervisor) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]bool{"ready": ok})
+}
+
+// knows reports whether there is such a service. Before the first configuration
+// has been applied any may come.
+func (s *Supervisor) knows(service string) bool {
+	snap := s.state.Load()
+	return snap == nil || len(snap.state.Services) == 0 || snap.state.Services[service] != nil
 }
 
 // healthz answers 200 if the loop answers: handoverd itself lives.

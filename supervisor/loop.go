@@ -283,10 +283,11 @@ func (l *loop) install(p *preparation, r prepared) {
 		l.sockets.add(r.bound)
 		l.config = r.config
 	} else {
-		l.log.Error("refused, nothing was changed", "job", r.event.Job, "err", r.event.Fault)
-		if l.config == nil { // the first start: there is nothing to go on with
+		if l.config == nil { // the first start: there is nothing to go on with, and Run says why
 			l.fault = errors.New(r.event.Fault)
 			l.code, l.exit = 1, true
+		} else {
+			l.log.Error("reload refused, nothing was changed", "job", r.event.Job, "err", r.event.Fault)
 		}
 	}
 	l.queue(r.event)

@@ -161,7 +161,7 @@ func (t *socketTable) leave(now proc.Instant) {
 		}
 		delete(t.leaving, key)
 		delete(t.open, key)
-		t.close(s, "removed")
+		t.close(s, "no longer handed out")
 	}
 }
 

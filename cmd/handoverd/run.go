@@ -115,9 +115,6 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 		return err
 	}
 	figures.attach(s)
-	for _, w := range s.Config().Warnings() {
-		log.Warn(w)
-	}
 	var code int
 	done := make(chan struct{})
 	go func() {
