@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +20,18 @@ import (
 // report of a failure.
 const tailLines = 64
 
-// How much is read at a time, how much of what was read last stays in the file for
+// How much is read at a time and how much is given back at a time, how much of what was read last stays in the file for
 // the report of a failure, and how far a file may be ahead of what is passed on: a
 // program that writes faster than that is read would fill the file system.
 const (
 	readStep   = 64 << 10
+	punchStep  = 1 << 20
 	tailBytes  = 64 << 10
-	maxBacklog = 64 << 20
+	maxBacklog = 16 << 20
 )
+
+// closeWait is how long the end waits for whoever reads what is passed on.
+const closeWait = time.Second
 
 // maxLine bounds one passed-on line; a longer one is cut into several.
 const maxLine = 64 << 10
@@ -54,17 +59,18 @@ type output struct {
 
 // followed is one generation's file. It owns its descriptor.
 type followed struct {
-	f       *os.File
-	path    string
-	prefix  string
-	grown   chan struct{} // it may have; capacity 1
-	over    chan struct{} // closed when nothing of the generation is left
-	punched int64
+	f      *os.File
+	path   string
+	prefix string
+	grown  chan struct{} // it may have; capacity 1
+	over   chan struct{} // closed when nothing of the generation is left
 
-	mu     sync.Mutex // never held while anything is read or written
-	offset int64
-	part   []byte
-	last   []string
+	mu      sync.Mutex // never held while anything is passed on
+	offset  int64
+	punched int64
+	skipped int64 // bytes that were not read, and not said to be
+	part    []byte
+	last    []string
 }
 
 func newOutput(dir *runtimeDir, to io.Writer, log *slog.Logger) (*output, error) {
@@ -143,6 +149,7 @@ func (o *output) follow() {
 		o.mu.Lock()
 		for _, a := range grown {
 			if f := o.files[a]; f != nil {
+				f.look()
 				select {
 				case f.grown <- struct{}{}:
 				default:
@@ -153,8 +160,8 @@ func (o *output) follow() {
 	}
 }
 
-// pass passes on what is written to one file until the generation is gone, and
-// then removes it. close waits for it.
+// pass passes on what is written to one file until the generation is gone.
+// close waits for it.
 func (o *output) pass(f *followed) {
 	defer o.readers.Done()
 	for over := false; !over; {
@@ -163,77 +170,79 @@ func (o *output) pass(f *followed) {
 		case <-f.over:
 			over = true
 		}
-		end := f.size() // not further: who writes on is read again, or gone
-		for more := true; more && f.offset < end; {
-			more = o.read(f)
+		end := f.look() // not further: who writes on is read again, or gone
+		for o.read(f, end) {
+			f.look()
 		}
-		f.punch()
 	}
-	if len(f.part) > 0 {
-		o.line(f, f.part)
-	}
-	_, _ = f.f.Close(), os.Remove(f.path)
-}
-
-func (f *followed) size() int64 {
-	info, err := f.f.Stat()
-	if err != nil {
-		return 0
-	}
-	// "echo >/dev/stderr" in a shell opens the file anew and empties it. What
-	// was not read by then is lost; what follows is at its begin.
-	if info.Size() < f.offset {
-		f.mu.Lock()
-		f.offset, f.punched = 0, 0
-		f.mu.Unlock()
-	}
-	return info.Size()
-}
-
-// read passes on the next part of a file and reports whether there was one.
-func (o *output) read(f *followed) bool {
-	if behind := f.size() - f.offset; behind > maxBacklog {
-		o.skip(f, behind-readStep)
-	}
-	buf := make([]byte, readStep)
-	n, _ := f.f.ReadAt(buf, f.offset)
-	f.mu.Lock()
-	f.offset += int64(n)
-	f.part = append(f.part, buf[:n]...)
-	lines := f.cut()
-	f.mu.Unlock()
-	for _, l := range lines {
-		o.line(f, l)
-	}
-	if f.offset-f.punched >= 1<<20 {
-		f.punch()
-	}
-	return n > 0
-}
-
-// skip gives up the oldest part of what a program has written much faster than it
-// is passed on.
-func (o *output) skip(f *followed, n int64) {
 	f.mu.Lock()
 	part := f.part
-	f.offset, f.part = f.offset+n, nil
 	f.mu.Unlock()
 	if len(part) > 0 {
 		o.line(f, part)
 	}
-	o.line(f, fmt.Appendf(nil, "(%d bytes skipped: written faster than they are passed on)", n))
-	f.punch()
+	_ = f.f.Close()
 }
 
-// punch gives the blocks back of what has been read, but for the last ones.
-func (f *followed) punch() {
+// look returns the size of the file. It gives the blocks of what has been read
+// back, but for the last ones, and skips the oldest part of what was written much
+// faster than it is passed on, or while nobody reads what is.
+func (f *followed) look() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info, err := f.f.Stat()
+	if err != nil {
+		return 0
+	}
+	size := info.Size()
+	if size < f.offset {
+		// "echo >/dev/stderr" in a shell opens the file anew and empties it.
+		// What was not read by then is lost; what follows is at its begin.
+		f.offset, f.punched = 0, 0
+	}
+	if behind := size - f.offset; behind > maxBacklog {
+		f.skipped += behind - readStep
+		f.offset += behind - readStep
+	}
 	end := (f.offset - tailBytes) &^ 4095 // whole blocks
-	if end <= f.punched {
-		return
+	if end-f.punched >= punchStep {
+		if err := punch(f.f, f.punched, end-f.punched); err == nil {
+			f.punched = end
+		}
 	}
-	if err := punch(f.f, f.punched, end-f.punched); err == nil {
-		f.punched = end
+	return size
+}
+
+// read passes on the next part of a file before end, and reports whether there was
+// one.
+func (o *output) read(f *followed, end int64) bool {
+	f.mu.Lock()
+	from, skipped := f.offset, f.skipped
+	f.skipped = 0
+	var lines [][]byte
+	if skipped > 0 {
+		if len(f.part) > 0 {
+			lines, f.part = append(lines, f.part), nil
+		}
+		lines = append(lines, fmt.Appendf(nil, "(%d bytes skipped: written faster than they are passed on)", skipped))
 	}
+	f.mu.Unlock()
+	var n int
+	if from < end {
+		buf := make([]byte, readStep)
+		n, _ = f.f.ReadAt(buf, from)
+		f.mu.Lock()
+		if f.offset == from { // else it was skipped meanwhile
+			f.offset += int64(n)
+			f.part = append(f.part, buf[:n]...)
+			lines = append(lines, f.cut()...)
+		}
+		f.mu.Unlock()
+	}
+	for _, l := range lines {
+		o.line(f, l)
+	}
+	return n > 0
 }
 
 // cut takes the whole lines from what was read, and remembers the last ones.
@@ -300,6 +309,7 @@ func (o *output) end(a at) {
 	}
 	delete(o.files, a)
 	o.watch.remove(a)
+	_ = os.Remove(f.path) // it stays open until it has been passed on
 	close(f.over)
 }
 
@@ -313,8 +323,21 @@ func (o *output) close() {
 	for _, a := range gens {
 		o.end(a)
 	}
-	o.readers.Wait()
+	// What nobody reads does not hold the end up.
+	passed := make(chan struct{})
+	go o.wait(passed)
+	select {
+	case <-passed:
+	case <-time.After(closeWait):
+		o.log.Warn("output was not passed on: nobody reads it")
+	}
 	_ = o.watch.close()
+}
+
+// wait ends when all has been passed on; close waits for it, though not for ever.
+func (o *output) wait(passed chan<- struct{}) {
+	defer close(passed)
+	o.readers.Wait()
 }
 
 // control calls f with the descriptor of a regular file.

@@ -97,7 +97,9 @@ func source(file string, listen []string, flags supervisor.FlagOptions, args []s
 func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 	signals, stop := e.signals()
 	defer stop()
-	log := slog.New(slog.NewTextHandler(e.stderr, nil))
+	lines := newLogWriter(e.stderr)
+	defer lines.Close()
+	log := slog.New(slog.NewTextHandler(lines, nil))
 	thread := supervisor.NewMainThread()
 	figures := newMetrics(log)
 	s, err := supervisor.New(supervisor.Options{

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// How many lines wait for a reader of the log that is slow, and how long the end
+// waits for them.
+const (
+	logQueue = 4096
+	logFlush = time.Second
+)
+
+// logWriter passes log lines on to a writer that may block: a terminal that was
+// stopped, a collector that hangs. Whoever logs is never held up, least of all the
+// loop, whose deadlines have to fire. What there is no room for is lost, and counted.
+type logWriter struct {
+	lines chan []byte // nil: the last one
+	lost  atomic.Int64
+	done  chan struct{}
+}
+
+// newLogWriter borrows w. Close ends it.
+func newLogWriter(w io.Writer) *logWriter {
+	l := &logWriter{lines: make(chan []byte, logQueue), done: make(chan struct{})}
+	go l.pass(w) // Close waits for it, though not for ever
+	return l
+}
+
+// Write never fails and never waits.
+func (l *logWriter) Write(p []byte) (int, error) {
+	select {
+	case l.lines <- bytes.Clone(p):
+	default:
+		l.lost.Add(1)
+	}
+	return len(p), nil
+}
+
+func (l *logWriter) pass(w io.Writer) {
+	defer close(l.done)
+	for line := range l.lines {
+		if n := l.lost.Swap(0); n > 0 {
+			_, _ = fmt.Fprintf(w, "level=WARN msg=\"log lines lost: nobody read them\" lines=%d\n", n)
+		}
+		if line == nil {
+			return
+		}
+		_, _ = w.Write(line) // there is nobody to tell
+	}
+}
+
+// Close waits until what was written has been passed on, at most logFlush.
+func (l *logWriter) Close() {
+	late := time.After(logFlush)
+	select {
+	case l.lines <- nil:
+	case <-late:
+		return
+	}
+	select {
+	case <-l.done:
+	case <-late:
+	}
+}
