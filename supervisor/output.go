@@ -323,7 +323,7 @@ func (o *output) close() {
 	for _, a := range gens {
 		o.end(a)
 	}
-	// What nobody reads does not hold the end up.
+	// It is waited for here, but what nobody reads does not hold the end up.
 	passed := make(chan struct{})
 	go o.wait(passed)
 	select {
