@@ -34,6 +34,22 @@ func ready(t *table) ReadyConfig {
 	return r
 }
 
+// readyFits refuses a way to become ready that the service's sockets make
+// impossible.
+func readyFits(t *table, s *ServiceConfig) {
+	r := &s.Ready
+	if r.When != "accepting" {
+		return
+	}
+	switch {
+	case len(s.Sockets) == 0:
+		t.fail("when", `"accepting" needs a socket, and the service has none`)
+	case acceptingHold+r.Settle >= r.InitGrace:
+		t.fail(setKey(t, "settle", "init_grace", "when"), "%s of accepting + settle (%s) must be shorter than init_grace (%s), which contains them",
+			acceptingHold, r.Settle, r.InitGrace)
+	}
+}
+
 func retire(t *table) RetireConfig {
 	r := RetireConfig{
 		Signal:         t.str("signal", "auto"),

@@ -38,6 +38,7 @@ func (b *builder) service(name string, t *table) *ServiceConfig {
 	}
 	s.Sockets = b.sockets(name, t.sub("socket"))
 	s.Ready = ready(t.sub("ready"))
+	readyFits(t.sub("ready"), s)
 	retireTable, stopTable := t.sub("retire"), t.sub("stop")
 	s.Retire = retire(retireTable)
 	s.Stop = stop(stopTable)

@@ -87,7 +87,6 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := c.at
 	_, err = l.reaper.Start(func() (int, error) {
 		var startErr error
 		l.thread.Do(func() { c.proc, startErr = shim.Start(spec, append(fds, childFD), stdout, stderr) })
@@ -95,7 +94,7 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 			return 0, startErr
 		}
 		return c.proc.PID, nil
-	}, func(e proc.Exit) { l.post(evExited{a, uint32(e.Status)}) })
+	}, func(e proc.Exit) { l.childExited(c, e) })
 	if err != nil {
 		return nil, err
 	}
@@ -162,12 +161,25 @@ func (l *loop) goAhead(a at) {
 	go l.awaitExec(c)
 }
 
-// awaitExec tells the loop if the program could not be run. Run waits for it.
-func (l *loop) awaitExec(c *child) {
-	defer l.readers.Done()
+// childExited tells the loop that the main process has ended. If it never became
+// the program, why not comes first: that is the reason, and the exit its effect.
+// The result is there at once, since nobody is left to send one.
+func (l *loop) childExited(c *child, e proc.Exit) {
+	l.execFailed(c)
+	l.post(evExited{c.at, uint32(e.Status)})
+}
+
+// execFailed tells the loop if the program could not be run.
+func (l *loop) execFailed(c *child) {
 	if err := c.proc.Result(); err != nil && !errors.Is(err, shim.ErrAborted) {
 		l.post(evSpawnFailed{c.at, err.Error()})
 	}
+}
+
+// awaitExec tells the loop if the program could not be run. Run waits for it.
+func (l *loop) awaitExec(c *child) {
+	defer l.readers.Done()
+	l.execFailed(c)
 }
 
 // release closes everything that the child owns, and removes its notify socket.
