@@ -82,19 +82,21 @@ func ladder(drain syscall.Signal, limit, grace time.Duration) Ladder {
 // Sending both at once would end a program that has no handler for the signal,
 // with everything it has in flight. l itself is not changed.
 //
-// One that answered gets no SIGTERM if that is the drain signal: the message
-// has told it the deadline, and the signal would cut it short by the grace.
-func (l Ladder) Native() Ladder {
+// SIGTERM stands killGrace before the kill also where it is the drain signal,
+// since one that answered has not had it. What such a generation is told as its
+// deadline is therefore the time of that step, and not of the kill.
+func (l Ladder) Native(killGrace time.Duration) Ladder {
 	native := Ladder{{Action: Message}}
 	for i, s := range l {
-		if i == 0 && s.Action == Signal {
-			s.UnlessAnswered = true
-			s.After = AnswerTimeout
-			if len(l) > 1 {
-				s.After = min(s.After, l[1].After)
-			}
+		if s.Action == Kill && i == 1 {
+			at := min(max(s.After-killGrace, 0), s.After)
+			native = append(native, Step{After: at, Action: Signal, Signal: syscall.SIGTERM})
 		}
 		native = append(native, s)
+	}
+	if len(l) > 1 {
+		native[1].UnlessAnswered = true
+		native[1].After = min(AnswerTimeout, native[2].After)
 	}
 	return native
 }

@@ -38,16 +38,16 @@ func TestReloadLadder(t *testing.T) {
 			drain.Ladder{sig(0, syscall.SIGUSR1), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(),
-			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), kill(15 * m)},
+			"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(5 * s),
+			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(),
+			"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(5 * s),
 			drain.Ladder{message, answerable(sig(s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(),
-			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), kill(s / 2)},
+			"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(0),
+			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), sig(s/2, syscall.SIGTERM), kill(s / 2)},
 		},
 		{
 			"stop with less left than the grace", drain.Stop(2*s, 5*s, syscall.SIGQUIT),
@@ -78,7 +78,7 @@ func TestLadderAlwaysEndsInKill(t *testing.T) {
 		answered := rapid.Bool().Draw(t, "answered")
 		l := drain.Reload(sig, limit, grace)
 		if rapid.Bool().Draw(t, "native") {
-			l = l.Native()
+			l = l.Native(grace)
 		}
 		if last := l[len(l)-1]; last.Action != drain.Kill || last.After != max(limit, 0) || l.Deadline() != last.After {
 			t.Fatalf("last step %+v, deadline %v, limit %v", last, l.Deadline(), limit)

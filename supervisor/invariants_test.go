@@ -3,6 +3,7 @@ package supervisor
 import (
 	"slices"
 
+	"github.com/handoverd/handover/drain"
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -208,10 +209,10 @@ func (w *walk) checkSignal(prev, next *State, a acSignal) {
 			w.fail("%v has answered the drain message and is signalled", a.at)
 		}
 		// A native one has a second to answer, if its deadline is not nearer.
-		if l.told != 0 && w.now < l.told.Add(drainAnswer) && w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) && l.told > g.DrainBegan {
+		if l.told != 0 && w.now < l.told.Add(drain.AnswerTimeout) && w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) && l.told > g.DrainBegan {
 			break // it said hello when it had been signalled already, or is to be
 		}
-		if l.told != 0 && l.told == g.DrainBegan && w.now < l.told.Add(drainAnswer) &&
+		if l.told != 0 && l.told == g.DrainBegan && w.now < l.told.Add(drain.AnswerTimeout) &&
 			w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) {
 			w.fail("%v is signalled before it had a second to answer", a.at)
 		}

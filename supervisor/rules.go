@@ -2,7 +2,9 @@ package supervisor
 
 import (
 	"fmt"
+	"syscall"
 
+	"github.com/handoverd/handover/drain"
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -161,7 +163,7 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 	case m.due(g.SignalAt):
 		g.SignalAt, g.Signalled = 0, true
 		if g.Hello {
-			m.note(svc, g, "warn", "no answer to the drain message within %v: signalled", drainAnswer)
+			m.note(svc, g, "warn", "no answer to the drain message within %v: signalled", drain.AnswerTimeout)
 		}
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
 	case m.due(g.TermAt):
@@ -220,30 +222,60 @@ func (m *machine) cut(svc *Service, g *Generation) {
 	svc.Failure = &Failure{Generation: g.N, Phase: g.Phase, Reason: g.Reason, Status: g.Status, Exited: g.Exited, At: m.now}
 }
 
-// drain begins the retirement of a generation under a deadline.
+// drain begins the retirement of a generation under a deadline, or brings the
+// deadline of one under way forward.
 func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.Instant) {
 	cfg := &g.Spec.Config.Retire
 	if g.Phase == PhaseDraining {
-		g.KillAt = min(g.KillAt, deadline)
-		if t := g.KillAt.Add(-cfg.KillGrace); g.TermAt != 0 {
-			g.TermAt = min(g.TermAt, max(t, m.now))
-		}
+		m.hurry(svc, g, why, deadline)
 		return
 	}
-	g.Phase, g.DrainBegan, g.DrainWhy, g.KillAt = PhaseDraining, m.now, why, deadline
+	g.Phase, g.DrainBegan, g.DrainWhy = PhaseDraining, m.now, why
 	g.GraceEnds, g.BakeEnds = 0, 0
-	if g.Spec.Drain != sigTerm || g.Hello {
-		g.TermAt = max(deadline.Add(-cfg.KillGrace), m.now)
+	ladder := drain.Reload(syscall.Signal(g.Spec.Drain), deadline.Sub(m.now), cfg.KillGrace)
+	if g.Hello {
+		ladder = ladder.Native(cfg.KillGrace)
+	}
+	for i, step := range ladder {
+		at := m.now.Add(step.After)
+		switch {
+		case step.Action == drain.Kill:
+			g.KillAt = at
+		case step.Action == drain.Signal && (step.UnlessAnswered || i == 0):
+			g.SignalAt = at
+		case step.Action == drain.Signal:
+			g.TermAt = at
+		}
 	}
 	if g.Hello {
-		m.do(acDrain{ref(svc, g), why, deadline})
-		g.SignalAt = min(m.now.Add(drainAnswer), g.TermAt)
-	} else {
-		g.SignalAt = m.now
+		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
 	}
 	if len(g.Spec.Keys) > 0 && why != "stop" { // a stop has a deadline of its own
 		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(cfg.ReleaseTimeout)
 	}
+}
+
+// hurry gives a draining generation an earlier deadline; it keeps an earlier one.
+func (m *machine) hurry(svc *Service, g *Generation, why string, deadline proc.Instant) {
+	if deadline >= g.KillAt {
+		return
+	}
+	g.KillAt = deadline
+	if g.TermAt != 0 {
+		g.TermAt = min(g.TermAt, max(deadline.Add(-g.Spec.Config.Retire.KillGrace), m.now))
+	}
+	if g.Hello {
+		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
+	}
+}
+
+// undisturbed is until when a draining generation may work: the deadline that it
+// is told. After it the next signal comes.
+func (g *Generation) undisturbed() proc.Instant {
+	if g.TermAt != 0 {
+		return g.TermAt
+	}
+	return g.KillAt
 }
 
 // commit makes the coming generation the serving one.

@@ -276,7 +276,8 @@ func TestWhoWins(t *testing.T) {
 			s.up(g("web", 3)).any().end(g("web", 1), 0).want("kill web1 15", "reap web1", "spawn web4")
 		},
 		"waiting/TERM": func(t *testing.T) {
-			waiting(t).send(evStop{}).want("drain web2", "done 3: web0 refused")
+			// The one that drains already is told its earlier deadline.
+			waiting(t).send(evStop{}).want("drain web1", "drain web2", "done 3: web0 refused")
 		},
 		"stopping/reload": func(t *testing.T) {
 			serving(t, web()).send(evStop{}).any().reload().want("refuse stopping")
@@ -396,6 +397,40 @@ func TestInitGrace(t *testing.T) {
 }
 
 // TestLadder: the times of each rung, counted from the commit.
+// A native generation is told as its deadline when it is signalled next, so that it can leave by itself before: the
+// SIGTERM a kill grace before SIGKILL, for every drain signal.
+func TestToldDeadline(t *testing.T) {
+	for name, sig := range map[string]int{"SIGTERM": sigTerm, "SIGUSR1": sigUSR1} {
+		t.Run(name, func(t *testing.T) {
+			old := web(func(s *Spec) { s.Drain, s.Config.Retire.ParentShutdown = sig, time.Minute })
+			s := newScript(t).send(evReload{Request: 1, First: true}).prepared(old)
+			s.send(evSpawned{at: g("web", 1), PID: 7}, evHello{g("web", 1)}, evReady{g("web", 1), "native"}, evSight{at: g("web", 1), Polls: true})
+			s.after(time.Second).reload().prepared(web()).send(evSpawned{at: g("web", 2), PID: 8})
+			s.send(evReady{g("web", 2), "notify"}).after(time.Second)
+			told := func(e event) proc.Instant {
+				_, acts := transition(s.s, e, s.now)
+				for _, a := range acts {
+					if d, ok := a.(acDrain); ok && d.Gen == 1 {
+						return d.Deadline
+					}
+				}
+				t.Fatal("it is told nothing")
+				return 0
+			}
+			// The sight commits the new one.
+			commits := evSight{at: g("web", 2), Polls: true}
+			if got, want := told(commits), s.now.Add(55*time.Second); got != want {
+				t.Errorf("told %v at the commit, want %v", got, want)
+			}
+			// A stop brings the deadline forward, and says so.
+			s.send(commits, evAnswered{g("web", 1)})
+			if got, want := told(evStop{}), s.now.Add(20*time.Second); got != want {
+				t.Errorf("told %v by the stop, want %v", got, want)
+			}
+		})
+	}
+}
+
 func TestLadder(t *testing.T) {
 	usr1 := func(s *Spec) { s.Drain = sigUSR1 }
 	minute := func(s *Spec) { s.Config.Retire.ParentShutdown = time.Minute }

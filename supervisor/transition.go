@@ -12,7 +12,6 @@ import (
 const (
 	acceptingHold = 250 * time.Millisecond // auto and accepting: polled for that long
 	aliveDefault  = time.Second            // alive, and auto where nothing can be seen
-	drainAnswer   = time.Second            // a native generation answers in that time, or is signalled
 	stuckAfter    = 5 * time.Second        // after SIGKILL
 	steadyAfter   = 10 * time.Second       // of serving: the back-off starts anew
 	shortLife     = time.Second            // of serving: counts as a crash in init
