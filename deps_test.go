@@ -25,7 +25,7 @@ var externals = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/..."}, "only the command has a command line"},
 	{"github.com/spf13/pflag", []string{"cmd/..."}, "only the command has a command line"},
 	{"github.com/prometheus/client_golang", []string{"cmd/..."}, "the supervisor counts; how the figures are shown is the command's affair"},
-	{"github.com/cloudflare/tableflip", []string{".", "internal/drill/..."}, "standalone mode, and the peer that the load test compares with"},
+	{"github.com/cloudflare/tableflip", []string{".", "internal/tableflipserver"}, "standalone mode, and the peer that the load test compares with"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"internal/drill/..."}, "latencies are recorded by the load generator only"},
 	{"github.com/google/go-cmp", []string{"internal/fdleak", "internal/testchild/..."}, "for tests: it panics on what it cannot compare"},
 	{"github.com/rogpeppe/go-internal", nil, "for tests"},
