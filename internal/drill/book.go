@@ -45,6 +45,12 @@ type book struct {
 	outside     *hdrhistogram.Histogram
 	lag         *hdrhistogram.Histogram
 	waiters     []*waiter
+
+	origin        time.Time // the run's begin
+	insideFails   map[Kind]int
+	series        series
+	failurePoints []FailurePoint
+	spans         map[int]Span
 }
 
 // waiter waits until done says so; done is called with the lock held.
@@ -58,6 +64,7 @@ func newBook() *book {
 	return &book{
 		failures: map[Kind]int{}, reused: map[Kind]int{}, faults: map[string]int{}, generations: map[int]int{},
 		all: h(), inside: h(), outside: h(), lag: h(),
+		origin: time.Now(), insideFails: map[Kind]int{}, series: newSeries(), spans: map[int]Span{},
 	}
 }
 
@@ -109,7 +116,7 @@ func (b *book) end(o outcome) {
 		}
 	}
 	if o.fail != nil {
-		b.fail(o)
+		b.fail(o, inside)
 	} else {
 		b.answered(o, inside)
 	}
@@ -117,8 +124,16 @@ func (b *book) end(o outcome) {
 }
 
 // fail counts a failure; it is called with the lock held.
-func (b *book) fail(o outcome) {
+func (b *book) fail(o outcome, inside bool) {
 	b.failures[o.fail.kind]++
+	if inside {
+		b.insideFails[o.fail.kind]++
+	}
+	at, latency := o.end.Sub(b.origin), o.end.Sub(o.due)
+	b.series.add(at, latency, true)
+	if len(b.failurePoints) < maxFailurePoints {
+		b.failurePoints = append(b.failurePoints, FailurePoint{At: at, Kind: o.fail.kind, Latency: latency})
+	}
 	if o.reused {
 		b.reused[o.fail.kind]++
 	}
@@ -135,8 +150,16 @@ func (b *book) answered(o outcome, inside bool) {
 	if o.generation > 0 {
 		b.generations[o.generation]++
 		b.newest = max(b.newest, o.generation)
+		at := o.end.Sub(b.origin)
+		span, seen := b.spans[o.generation]
+		if !seen {
+			span.First = at
+		}
+		span.Last = max(span.Last, at)
+		b.spans[o.generation] = span
 	}
 	latency := o.end.Sub(o.due)
+	b.series.add(o.end.Sub(b.origin), latency, false)
 	record(b.all, latency)
 	if inside {
 		record(b.inside, latency)
@@ -149,12 +172,14 @@ func (b *book) answered(o outcome, inside bool) {
 func (b *book) extra(o outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	inside := false
 	for _, w := range b.recent {
 		if w.overlaps(o) {
 			w.failures[o.fail.kind]++
+			inside = true
 		}
 	}
-	b.fail(o)
+	b.fail(o, inside)
 	b.wake()
 }
 

@@ -30,7 +30,7 @@ func (d deadlineOnly) Deadline() (time.Time, bool) { return d.at, true }
 
 // source is the local address of the next connection; the zero value leaves it to the kernel.
 func (d *dialer) source() netip.AddrPort {
-	if !d.target.addr.Addr().Is4() {
+	if a := d.target.addr.Addr(); !a.Is4() || !a.IsLoopback() {
 		return netip.AddrPort{}
 	}
 	last := 2 + d.next.Add(1)%sources

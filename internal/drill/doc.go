@@ -5,7 +5,7 @@
 // server closed under it is sent again there, and the loss is never seen. Here nothing is ever sent twice. Each request
 // ends in exactly one of: answered, a failure of one [Kind], or a fault of the generator (no free port, no descriptor).
 //
-// A [Load] says what to send; [Start] begins a [Run]; [Run.Stop] ends it, waits for everything in flight, and gives the
+// A server need not speak the contract: [Load.Plain] checks what can be proved of any. A [Load] says what to send; [Start] begins a [Run]; [Run.Stop] ends it, waits for everything in flight, and gives the
 // [Report]. While it runs, [Run.Mark] opens a [Window] (one reload), and [Run.WaitGeneration] tells when a client has seen
 // a generation. [Relay] stands between the two ends and adds a delay.
 //
@@ -28,6 +28,6 @@
 //
 // # Bounds
 //
-// A run sends to loopback addresses and UNIX sockets only, and ends by itself after Load.Duration or Load.Requests. The
+// A run sends to loopback addresses and UNIX sockets only (unless Load.Remote is set), and ends by itself after Load.Duration or Load.Requests. The
 // number of goroutines is that of the clients and a few more; a relay has five for each connection.
 package drill

@@ -53,6 +53,11 @@ type Load struct {
 	// it is set, that generation is the one that counts, in windows, reports and WaitGeneration. The server's own is verified as
 	// ever. A good answer without it is KindWrongBody. Empty: the generation is the server's. ModeTCP and ModeUDP have no header.
 	GenerationHeader string
+	// Plain, where it is set, says that the server does not speak the contract. Delay and Spread cannot be set then, and
+	// ModeStream is a GET whose answer may take its time. ModeUDP wants answers that hold the datagram's number, as an echo does.
+	Plain *Plain
+	// Remote allows addresses that are not loopback's.
+	Remote bool
 }
 
 // Bounds of what a Load may ask for.
@@ -76,6 +81,12 @@ func (l Load) withDefaults() (Load, target, error) {
 	if err != nil {
 		return l, t, err
 	}
+	if !l.Remote && !t.loopback() {
+		return l, t, fmt.Errorf("address %s: %w", l.Address, errNotLoopback)
+	}
+	if l.Plain != nil && (l.Delay != 0 || l.Spread != 0) {
+		return l, t, errors.New("a server without the contract cannot be told how long to take")
+	}
 	if err := l.checkMode(); err != nil {
 		return l, t, err
 	}
@@ -90,7 +101,7 @@ func (l Load) withDefaults() (Load, target, error) {
 	default:
 		l.Clients = 16
 	}
-	if l.Mode == ModeStream && l.Delay == 0 && l.Spread == 0 {
+	if l.Mode == ModeStream && l.Plain == nil && l.Delay == 0 && l.Spread == 0 {
 		l.Delay, l.Spread = time.Second, time.Second
 	}
 	switch {
@@ -170,11 +181,11 @@ func parseTarget(network, address string) (target, error) {
 		return target{}, fmt.Errorf("address %s: port 0", address)
 	}
 	ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	if !ap.Addr().IsLoopback() {
-		return target{}, fmt.Errorf("address %s: %w", address, errNotLoopback)
-	}
 	if ap.Addr().Is4() {
 		return target{network: network + "4", addr: ap}, nil
 	}
 	return target{network: network + "6", addr: ap}, nil
 }
+
+// loopback reports whether the target is on this machine.
+func (t target) loopback() bool { return t.network == "unix" || t.addr.Addr().IsLoopback() }

@@ -50,6 +50,9 @@ func NewRelay(server string, delay time.Duration) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
+	if !t.loopback() {
+		return nil, fmt.Errorf("relay: address %s: %w", server, errNotLoopback)
+	}
 	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)

@@ -19,6 +19,7 @@ type Report struct {
 	OK              int            // answered wholly and verified (ModeTCP: connected)
 	Failures        map[Kind]int   // by kind; no entry: none
 	ReusedFailures  map[Kind]int   // of them, on a connection that had carried an answer before
+	InsideFailures  map[Kind]int   // of them, of requests that overlapped a window
 	Samples         []Failure      // the first 32 failures
 	GeneratorFaults map[string]int // by errno name, or "unsent"; not in Sent
 	LateResets      int            // connections reset after the whole answer had come; no failures
@@ -38,6 +39,12 @@ type Report struct {
 	Rate    float64       // requests begun in that time, per second
 
 	Windows []WindowReport // in order of Mark
+
+	// The run over time. Only the report of Stop has it.
+	Series        []Point // without those in which nothing ended
+	SeriesWidth   time.Duration
+	FailurePoints []FailurePoint // the first 2000
+	Spans         map[int]Span   // by generation
 }
 
 // WindowReport is what one window counted.

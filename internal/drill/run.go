@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,7 +29,9 @@ type Run struct {
 	clients  sync.WaitGroup
 	done     chan struct{} // closed after report was written
 	report   Report
-	begin    time.Time
+
+	firstBody atomic.Pointer[[sha256.Size]byte] // for Plain.SameBody
+	begin     time.Time
 
 	atStop struct { // written before stopping is closed
 		when      time.Time
@@ -49,8 +52,8 @@ func Start(ctx context.Context, l Load) (*Run, error) {
 		book:     newBook(),
 		stopping: make(chan struct{}),
 		done:     make(chan struct{}),
-		begin:    time.Now(),
 	}
+	r.begin = r.book.origin
 	if err := r.startClients(); err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
@@ -156,7 +159,7 @@ func (r *Run) countsLocked() Report {
 	b := r.book
 	rep := Report{
 		Load: r.load, Sent: b.sent, OK: b.ok, Begin: r.begin,
-		Failures: maps.Clone(b.failures), ReusedFailures: maps.Clone(b.reused), Samples: slices.Clone(b.samples),
+		Failures: maps.Clone(b.failures), ReusedFailures: maps.Clone(b.reused), InsideFailures: maps.Clone(b.insideFails), Samples: slices.Clone(b.samples),
 		GeneratorFaults: maps.Clone(b.faults), Generations: maps.Clone(b.generations),
 		LateResets: b.lateResets, LateAnswers: b.late,
 	}
@@ -185,6 +188,9 @@ func (r *Run) makeReport() Report {
 		}
 	}
 	rep := r.countsLocked()
+	r.book.series.finish()
+	rep.Series, rep.SeriesWidth = r.book.series.points, r.book.series.width
+	rep.FailurePoints, rep.Spans = r.book.failurePoints, r.book.spans
 	rep.All, rep.Inside, rep.Outside, rep.Lag = r.book.all, r.book.inside, r.book.outside, r.book.lag
 	return rep
 }

@@ -120,13 +120,17 @@ func (s *sender) do(o *outcome) *failure {
 	}
 	o.reused = s.conn.reused
 	q := s.run.load.query(o.number)
-	s.request, s.sent = q.AppendRequest(s.request[:0], s.sent)
+	if plain := s.run.load.Plain; plain != nil {
+		s.request, s.sent = plain.appendRequest(s.request[:0], s.sent, &s.run.load, o.number)
+	} else {
+		s.request, s.sent = q.AppendRequest(s.request[:0], s.sent)
+	}
 	a, f := s.conn.exchange(s.request, deadline, s.body[:0])
 	o.end = time.Now()
 	s.body = a.body
 	if f != nil {
-		// A status that is not 200 is what is wrong, also when the rest of that answer is cut.
-		if a.status != 0 && a.status != 200 {
+		// An unexpected status is what is wrong, also when the rest of that answer is cut.
+		if a.status != 0 && !s.run.load.accepts(a.status) {
 			f.kind, f.fault = KindBadStatus, ""
 		}
 		return f
@@ -139,6 +143,11 @@ func (s *sender) do(o *outcome) *failure {
 
 // verify checks an answer that came wholly.
 func (s *sender) verify(q Query, a response, o *outcome) *failure {
+	if s.run.load.Plain != nil {
+		generation, f := s.run.verifyPlain(&a)
+		o.generation = generation
+		return f
+	}
 	generation, err := q.Verify(Answer{Status: a.status, Generation: a.generation, Number: a.number, Body: a.body}, s.sent)
 	if name := s.run.load.GenerationHeader; err == nil && name != "" {
 		if generation, err = strconv.Atoi(a.proxy); err != nil {
@@ -160,12 +169,13 @@ func (s *sender) verify(q Query, a response, o *outcome) *failure {
 
 // settle keeps the connection, or closes it after the server.
 func (s *sender) settle(a response, o *outcome) *failure {
-	if a.keep {
+	if a.keep && (s.run.load.Plain == nil || s.run.load.Mode != ModeFresh) {
 		s.conn.reused = true
 		return nil
 	}
 	defer s.drop()
-	if a.untilEOF {
+	if a.untilEOF || a.keep {
+		// Kept: a server that was asked to close and does not would be waited for in vain.
 		return nil
 	}
 	reset, err := s.conn.lingerEOF()
@@ -190,4 +200,12 @@ func (l *Load) query(number uint64) Query {
 	// Eleven steps over the spread: prime to the usual numbers of clients, so that each client has all of them.
 	q.Wait = l.Delay + l.Spread*time.Duration(number%11)/10
 	return q
+}
+
+// accepts says whether an answer may have that status.
+func (l *Load) accepts(status int) bool {
+	if l.Plain != nil {
+		return l.Plain.accepts(status)
+	}
+	return status == 200
 }
