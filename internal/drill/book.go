@@ -108,25 +108,26 @@ func (b *book) end(o outcome) {
 		b.wake()
 		return
 	}
-	inside := false
+	var newest *Window
 	for _, w := range b.recent {
 		if w.overlaps(o) {
 			w.add(o)
-			inside = true
+			newest = w
 		}
 	}
 	if o.fail != nil {
-		b.fail(o, inside)
+		b.fail(o, newest)
 	} else {
-		b.answered(o, inside)
+		b.answered(o, newest != nil)
 	}
 	b.wake()
 }
 
-// fail counts a failure; it is called with the lock held.
-func (b *book) fail(o outcome, inside bool) {
+// fail counts a failure, and blames the newest window that it overlapped, if any; it is called with the lock held.
+func (b *book) fail(o outcome, newest *Window) {
 	b.failures[o.fail.kind]++
-	if inside {
+	if newest != nil {
+		newest.blamed[o.fail.kind]++
 		b.insideFails[o.fail.kind]++
 	}
 	at, latency := o.end.Sub(b.origin), o.end.Sub(o.due)
@@ -172,14 +173,14 @@ func (b *book) answered(o outcome, inside bool) {
 func (b *book) extra(o outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	inside := false
+	var newest *Window
 	for _, w := range b.recent {
 		if w.overlaps(o) {
 			w.failures[o.fail.kind]++
-			inside = true
+			newest = w
 		}
 	}
-	b.fail(o, inside)
+	b.fail(o, newest)
 	b.wake()
 }
 

@@ -55,6 +55,7 @@ type WindowReport struct {
 	InFlight    int // of them, in flight at the begin
 	OK          int // of them, answered; also after the end
 	Failures    map[Kind]int
+	Blamed      map[Kind]int  // of them, those that overlapped no newer window: each failure is one window's
 	Generations map[int]int   // good answers to requests begun inside
 	Max         time.Duration // the longest latency
 }
@@ -137,3 +138,38 @@ func writeLatency(b *strings.Builder, name string, h *hdrhistogram.Histogram) {
 	q := func(p float64) time.Duration { return time.Duration(h.ValueAtQuantile(p)) * time.Microsecond }
 	fmt.Fprintf(b, "\n  %s: p50 %v, p99 %v, p99.9 %v, max %v", name, q(50), q(99), q(99.9), time.Duration(h.Max())*time.Microsecond)
 }
+
+// Quantiles are those of one histogram of latencies.
+type Quantiles struct {
+	Count               int64 // 0: the rest is 0, too
+	P50, P99, P999, Max time.Duration
+}
+
+// Latencies are those of all good answers, of those that overlapped a window, and of the others. Only the report of Stop has them.
+func (r *Report) Latencies() (all, inside, outside Quantiles) {
+	return quantiles(r.All), quantiles(r.Inside), quantiles(r.Outside)
+}
+
+func quantiles(h *hdrhistogram.Histogram) Quantiles {
+	if h == nil || h.TotalCount() == 0 {
+		return Quantiles{}
+	}
+	q := func(p float64) time.Duration { return time.Duration(h.ValueAtQuantile(p)) * time.Microsecond }
+	return Quantiles{
+		Count: h.TotalCount(), P50: q(50), P99: q(99), P999: q(99.9), Max: time.Duration(h.Max()) * time.Microsecond,
+	}
+}
+
+// Durations collects times of which quantiles are wanted. It is not safe for concurrent use.
+type Durations struct{ h *hdrhistogram.Histogram }
+
+// NewDurations is empty.
+func NewDurations() *Durations {
+	return &Durations{hdrhistogram.New(minLatency, maxLatency, figures)}
+}
+
+// Add adds one; what is below 1 µs or above 4 h counts as that.
+func (d *Durations) Add(t time.Duration) { record(d.h, t) }
+
+// Quantiles are those of what was added.
+func (d *Durations) Quantiles() Quantiles { return quantiles(d.h) }

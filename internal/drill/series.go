@@ -1,6 +1,9 @@
 package drill
 
 import (
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -92,4 +95,15 @@ func (s *series) halve() {
 		merged = append(merged, p)
 	}
 	s.points = merged
+}
+
+// AllSpans iterates over Spans in the order of the generations.
+func (r *Report) AllSpans() iter.Seq2[int, Span] {
+	return func(yield func(int, Span) bool) {
+		for _, generation := range slices.Sorted(maps.Keys(r.Spans)) {
+			if !yield(generation, r.Spans[generation]) {
+				return
+			}
+		}
+	}
 }

@@ -17,6 +17,7 @@ type Window struct {
 	inFlight    int       // of them, in flight at the begin
 	ok          int
 	failures    map[Kind]int
+	blamed      map[Kind]int // of them, those that overlapped no newer window
 	generations map[int]int
 	max         time.Duration
 }
@@ -24,7 +25,7 @@ type Window struct {
 // Mark opens a window. Without End it ends with the run.
 func (r *Run) Mark(name string) *Window {
 	b := r.book
-	w := &Window{run: r, name: name, failures: map[Kind]int{}, generations: map[int]int{}}
+	w := &Window{run: r, name: name, failures: map[Kind]int{}, blamed: map[Kind]int{}, generations: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.begin = time.Now()
@@ -80,6 +81,6 @@ func (w *Window) add(o outcome) {
 func (w *Window) report() WindowReport {
 	return WindowReport{
 		Name: w.name, Begin: w.begin, End: w.end, Requests: w.requests, InFlight: w.inFlight, OK: w.ok,
-		Failures: maps.Clone(w.failures), Generations: maps.Clone(w.generations), Max: w.max,
+		Failures: maps.Clone(w.failures), Blamed: maps.Clone(w.blamed), Generations: maps.Clone(w.generations), Max: w.max,
 	}
 }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const drillHelp = `Send requests to a server, reload it again and again meanwhile, and say what that costs its
+clients. Errors are measured here, at the caller: a server's log cannot see a refused connection.
+
+Any server will do, supervised or not. Requests are sent when they are due, whatever became of the
+earlier ones, and their latency counts from then. Nothing is sent twice: a request that fails on a
+reused connection is lost. --rate is that of all modes together, which run at the same time:
+
+  fresh      GET, one connection for each request
+  keepalive  GET, again and again on the same connections
+  post       POST of numbered bodies on the same connections
+  stream     GET of answers that take their time, on the same connections
+  tcp        connect and close
+  udp        numbered datagrams, each to be answered once, with its number (an echo does)
+
+Of an answer is checked: its status, that its body came wholly, and what --expect-body and
+--same-body say. A server that keeps the contract of examples/goserver (/fast, /stream, /upload;
+number, generation and checksum in each body) is recognised where the URL has no path or /fast, and
+then each byte is checked. docs/DRILL.md has more.
+
+The trigger is one of --reload (handoverd's, by its control socket), --signal, --exec, or none. Each
+opens a window, which ends with the reload; --signal and --exec do not tell, there it ends --window
+later (after a kill, --window after another generation serves: connections are found dead late). A request in flight at any time of a window counts as inside. A loss of 0 in N reloads is
+shown with its upper bound, 3/N a reload, at 95 % confidence.
+
+The sizing proposed is:
+  lame_duck = --check-interval x (--check-failures + 1)   what the balancer needs to see it
+  drain     = 2 x the longest answer seen, at least 1s    longer ones than those seen exist
+  grace     = 2 x p99.9, at least 1s                      for what SIGTERM interrupts
+  deadline  = lame_duck + drain + grace                   to be below the platform's
+
+Exit codes:
+  0  nothing was lost (or no more than --max-failures), and the gates hold
+  1  requests were lost, a trigger failed, a gate was passed, or it was interrupted
+  2  wrong arguments
+  5  handoverd cannot be reached (--reload)`
+
+// drillFlags are the arguments, as they were given.
+type drillFlags struct {
+	where    where
+	url      string
+	rate     float64
+	duration time.Duration
+	modes    []string
+	clients  int
+	timeout  time.Duration
+
+	expectStatus, expectBody, contract string
+	sameBody                           bool
+
+	reload, signal, exec string
+	pid                  int
+	every, window        time.Duration
+	kill                 float64
+	seed                 uint64
+
+	maxFailures   int
+	maxP99Ratio   float64
+	deploys       float64
+	instances     int
+	checkInterval time.Duration
+	checkFailures int
+	asJSON        bool
+	html          string
+}
+
+func drillCommand(e *env) *cobra.Command {
+	o := &drillFlags{}
+	cmd := &cobra.Command{
+		Use:   "drill --url URL [--reload SERVICE | --signal SIG --pid N | --exec COMMAND]",
+		Short: "Reload a server under load, and count what its clients lose",
+		Long:  drillHelp,
+		Example: `  handoverd drill --url http://127.0.0.1:8080 --reload web
+  handoverd drill --url http://127.0.0.1:8080/health --signal HUP --pid 4711 --for 1m --every 5s
+  handoverd drill --url http://127.0.0.1 --exec 'systemctl reload haproxy' --html drill.html
+  handoverd drill --url http://127.0.0.1:8080 --reload web --kill 0.2 --max-failures 50 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return usage(err)
+			}
+			return runDrill(cmd.Context(), e, o)
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *drillFlags) flags(cmd *cobra.Command) {
+	o.where.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.url, "url", "", "what to ask: http://HOST[:PORT][/PATH], tcp://HOST:PORT or udp://HOST:PORT")
+	f.Float64Var(&o.rate, "rate", 2000, "requests a second, of all modes together")
+	f.DurationVar(&o.duration, "for", 30*time.Second, "how long")
+	f.StringSliceVar(&o.modes, "mode", nil, "fresh, keepalive, post, stream, tcp, udp; several with commas (default fresh,keepalive, or the URL's tcp or udp)")
+	f.IntVar(&o.clients, "clients", 0, "requests at once in each mode, beyond which they wait (default: keepalive and post 64, udp 16, stream 2.5 a request a second, at least 512, else 512)")
+	f.DurationVar(&o.timeout, "timeout", 0, "after which a request is lost (default 10s, udp 2s)")
+
+	f.StringVar(&o.contract, "contract", "auto", "auto, on or off: whether the server keeps the contract of examples/goserver")
+	f.StringVar(&o.expectStatus, "expect-status", "", "good ones, as 200,204 or 2xx (default 2xx,3xx)")
+	f.StringVar(&o.expectBody, "expect-body", "", "text that each answer contains")
+	f.BoolVar(&o.sameBody, "same-body", false, "each body has the SHA-256 of the first one")
+
+	f.StringVar(&o.reload, "reload", "", "trigger: reload this service of the running handoverd")
+	f.StringVar(&o.signal, "signal", "", "trigger: send this signal, as HUP, to --pid")
+	f.IntVar(&o.pid, "pid", 0, "process that --signal goes to")
+	f.StringVar(&o.exec, "exec", "", "trigger: run this command with /bin/sh -c")
+	f.DurationVar(&o.every, "every", 2*time.Second, "time from trigger to trigger")
+	f.DurationVar(&o.window, "window", time.Second, "how long after --signal and --exec a reload is taken to last, and after --kill's replacement")
+	f.Float64Var(&o.kill, "kill", 0, "share of the triggers that are a SIGKILL of the serving generation instead, as 0.2; with --reload")
+	f.Uint64Var(&o.seed, "seed", 1, "which triggers those are")
+
+	f.IntVar(&o.maxFailures, "max-failures", 0, "exit 0 up to this many lost requests")
+	f.Float64Var(&o.maxP99Ratio, "max-p99-ratio", 0, "exit 1 if a mode's p99 in windows is more than this many times the p99 outside (0: no gate)")
+	f.Float64Var(&o.deploys, "deploys-per-week", 0, "say what that many reloads a week lose")
+	f.IntVar(&o.instances, "instances", 1, "of so many instances, each under this load")
+	f.DurationVar(&o.checkInterval, "check-interval", 0, "the balancer's, for the sizing")
+	f.IntVar(&o.checkFailures, "check-failures", 3, "after which the balancer drops an instance, for the sizing")
+	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
+	f.StringVar(&o.html, "html", "", "write a page with latency over time to this file")
+}
+
+// maxDrill bounds --for: less than the library's own bound, so that a last reload is waited for.
+const maxDrill = 3 * time.Hour
+
+// check refuses what does not go together.
+func (o *drillFlags) check() error {
+	triggers := 0
+	for _, t := range []string{o.reload, o.signal, o.exec} {
+		if t != "" {
+			triggers++
+		}
+	}
+	expects := o.expectStatus != "" || o.expectBody != "" || o.sameBody
+	switch {
+	case o.url == "":
+		return errors.New("drill needs --url")
+	case o.rate <= 0:
+		return fmt.Errorf("--rate %v: want more than 0", o.rate)
+	case o.duration <= 0 || o.duration > maxDrill:
+		return fmt.Errorf("--for %v: want up to %v", o.duration, maxDrill)
+	case o.every <= 0:
+		return fmt.Errorf("--every %v: want more than 0", o.every)
+	case o.window < 0 || o.timeout < 0 || o.checkInterval < 0 || o.clients < 0 || o.checkFailures < 0 || o.maxFailures < 0 || o.maxP99Ratio < 0 || o.deploys < 0:
+		return errors.New("a number or time is negative")
+	case o.instances < 1:
+		return fmt.Errorf("--instances %d: want at least 1", o.instances)
+	case triggers > 1:
+		return errors.New("--reload, --signal and --exec: want at most one")
+	case (o.signal != "") != (o.pid != 0) || o.pid < 0:
+		return errors.New("--signal and --pid go together")
+	case o.kill < 0 || o.kill > 1:
+		return fmt.Errorf("--kill %v: want a share from 0 to 1", o.kill)
+	case o.kill > 0 && o.reload == "":
+		return errors.New("--kill goes with --reload: only handoverd says which process serves")
+	case o.contract != "auto" && o.contract != "on" && o.contract != "off":
+		return fmt.Errorf("--contract %s: want auto, on or off", o.contract)
+	case o.contract == "on" && expects:
+		return errors.New("--contract on checks each byte: leave out --expect-status, --expect-body and --same-body")
+	}
+	return nil
+}
+
+// runDrill is the whole of it.
+func runDrill(ctx context.Context, e *env, o *drillFlags) error {
+	target, err := o.target()
+	if err != nil {
+		return usage(err)
+	}
+	trigger, err := o.trigger(ctx)
+	if err != nil {
+		return err
+	}
+	loads, contract, err := o.loads(ctx, target)
+	if err != nil {
+		return err
+	}
+	d := &drillRun{flags: o, env: e, trigger: trigger}
+	if err := d.run(ctx, loads); err != nil {
+		return err
+	}
+	report := d.report(contract)
+	if o.html != "" {
+		if err := writeDrillPage(o.html, report, d.reports); err != nil {
+			return err
+		}
+	}
+	if o.asJSON {
+		err = writeJSON(e.stdout, report)
+	} else {
+		err = report.write(e.stdout)
+	}
+	if err == nil && !report.Passed {
+		err = exitCode(exitFailed)
+	}
+	return err
+}

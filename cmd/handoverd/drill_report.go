@@ -1,0 +1,240 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/handoverd/handover/internal/drill"
+)
+
+// drillReport is what --json prints. Times are in seconds (…_seconds) or milliseconds (…_ms).
+type drillReport struct {
+	URL         string    `json:"url"`
+	Begin       time.Time `json:"begin"`
+	Seconds     float64   `json:"seconds"`
+	Contract    bool      `json:"contract"`          // each byte of the answers was checked
+	Trigger     string    `json:"trigger,omitempty"` // what was triggered; none: empty
+	Seed        uint64    `json:"seed,omitempty"`    // with --kill
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Passed      bool      `json:"passed"`            // exit code 0
+	Reasons     []string  `json:"reasons,omitempty"` // why not
+
+	Sent           int            `json:"sent"`
+	OK             int            `json:"ok"`
+	Failed         int            `json:"failed"`
+	Modes          []drillMode    `json:"modes"`
+	Reloads        int            `json:"reloads"` // that succeeded
+	Kills          int            `json:"kills"`   // after which another generation served
+	FailedTriggers int            `json:"failed_triggers"`
+	ReloadP50      float64        `json:"reload_p50_seconds,omitempty"`
+	ReloadMax      float64        `json:"reload_max_seconds,omitempty"`
+	Triggers       []drillOutcome `json:"triggers,omitempty"`
+	Lost           *drillLost     `json:"lost,omitempty"` // with at least one reload
+	Sizing         drillSizing    `json:"sizing"`
+}
+
+// drillMode is one mode. Inside is what overlapped a window.
+type drillMode struct {
+	Mode           drill.Mode         `json:"mode"`
+	Rate           float64            `json:"rate"`         // begun, a second
+	RateReached    float64            `json:"rate_reached"` // of the rate asked for
+	Sent           int                `json:"sent"`
+	OK             int                `json:"ok"`
+	Failed         int                `json:"failed"`
+	Failures       map[drill.Kind]int `json:"failures"`
+	InsideFailed   int                `json:"inside_failed"`
+	InsideFailures map[drill.Kind]int `json:"inside_failures"`
+	OutsideFailed  int                `json:"outside_failed"`
+	ReusedFailures map[drill.Kind]int `json:"reused_failures"` // on connections that had carried an answer
+	Faults         map[string]int     `json:"generator_faults"`
+	Latency        drillLatency       `json:"latency"`
+	Inside         drillLatency       `json:"inside"`
+	Outside        drillLatency       `json:"outside"`
+	P99Ratio       float64            `json:"p99_ratio,omitempty"` // inside over outside; 0: one of them is empty
+	Samples        []string           `json:"samples,omitempty"`   // the first failures
+}
+
+// drillLatency is of good answers, from when they were due.
+type drillLatency struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+	P999  float64 `json:"p999_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+// drillOutcome is one trigger, with what was lost in its window, of all modes.
+type drillOutcome struct {
+	Kind       string             `json:"kind"` // "reload" or "kill"
+	At         float64            `json:"at_seconds"`
+	Seconds    float64            `json:"seconds"`
+	Generation int                `json:"generation,omitempty"` // that serves after it
+	Error      string             `json:"error,omitempty"`
+	Requests   int                `json:"requests"`
+	Failed     int                `json:"failed"`
+	Failures   map[drill.Kind]int `json:"failures"`
+}
+
+// drillLost says what reloads cost, those that succeeded; kills are not in it.
+type drillLost struct {
+	InReloads int     `json:"in_reloads"`
+	InKills   int     `json:"in_kills"`
+	Outside   int     `json:"outside"`
+	PerReload float64 `json:"per_reload"`
+	// AtMost is 3/N, the upper bound at 95 % confidence, where nothing was lost.
+	AtMost        float64 `json:"at_most_per_reload,omitempty"`
+	Deploys       float64 `json:"deploys_per_week,omitempty"`
+	Instances     int     `json:"instances,omitempty"`
+	PerWeek       float64 `json:"per_week,omitempty"`
+	PerWeekAtMost float64 `json:"at_most_per_week,omitempty"`
+}
+
+// drillSizing is proposed; the help has the formula.
+type drillSizing struct {
+	P999     float64 `json:"p999_ms"`
+	Longest  float64 `json:"longest_ms"`
+	LameDuck float64 `json:"lame_duck_seconds"`
+	Drain    float64 `json:"drain_seconds"`
+	Grace    float64 `json:"grace_seconds"`
+	Deadline float64 `json:"deadline_seconds"`
+}
+
+// report is made when the runs have ended.
+func (d *drillRun) report(contract bool) *drillReport {
+	r := &drillReport{URL: d.flags.url, Begin: d.begin, Contract: contract, Interrupted: d.interrupted}
+	if d.trigger != nil {
+		r.Trigger = d.trigger.name()
+	}
+	if d.flags.kill > 0 {
+		r.Seed = d.flags.seed
+	}
+	for i := range d.reports {
+		r.addMode(&d.reports[i])
+	}
+	r.addTriggers(d)
+	r.Sizing.fill(d.flags, d.reports)
+	r.judge(d.flags)
+	return r
+}
+
+func (r *drillReport) addMode(rep *drill.Report) {
+	all, inside, outside := rep.Latencies()
+	m := drillMode{
+		Mode: rep.Load.Mode, Rate: rep.Rate, RateReached: rep.Ratio(), Sent: rep.Sent, OK: rep.OK,
+		Failed: rep.Failed(), Failures: rep.Failures, InsideFailures: rep.InsideFailures, ReusedFailures: rep.ReusedFailures,
+		Faults: rep.GeneratorFaults, Latency: latencyOf(all), Inside: latencyOf(inside), Outside: latencyOf(outside),
+	}
+	for _, n := range rep.InsideFailures {
+		m.InsideFailed += n
+	}
+	m.OutsideFailed = m.Failed - m.InsideFailed
+	if inside.Count > 0 && outside.P99 > 0 {
+		m.P99Ratio = float64(inside.P99) / float64(outside.P99)
+	}
+	for _, f := range rep.Samples {
+		m.Samples = append(m.Samples, f.String())
+	}
+	r.Modes = append(r.Modes, m)
+	r.Sent, r.OK, r.Failed = r.Sent+m.Sent, r.OK+m.OK, r.Failed+m.Failed
+	r.Seconds = max(r.Seconds, rep.Sending.Seconds())
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func latencyOf(q drill.Quantiles) drillLatency {
+	return drillLatency{
+		Count: q.Count, P50: milliseconds(q.P50), P99: milliseconds(q.P99), P999: milliseconds(q.P999), Max: milliseconds(q.Max),
+	}
+}
+
+// addTriggers takes over what was fired; window i of each run is trigger i's.
+func (r *drillReport) addTriggers(d *drillRun) {
+	lost := &drillLost{Instances: d.flags.instances, Deploys: d.flags.deploys}
+	took := drill.NewDurations()
+	for i, f := range d.fired {
+		o := drillOutcome{
+			Kind: f.kind, At: f.begin.Sub(d.begin).Seconds(), Seconds: f.end.Sub(f.begin).Seconds(),
+			Generation: f.generation, Failures: map[drill.Kind]int{},
+		}
+		for j := range d.reports {
+			w := &d.reports[j].Windows[i]
+			o.Requests += w.Requests
+			for k, n := range w.Blamed {
+				o.Failures[k] += n
+				o.Failed += n
+			}
+		}
+		switch {
+		case f.err != nil:
+			o.Error = f.err.Error()
+			r.FailedTriggers++
+		case f.kind == triggerKill:
+			r.Kills++
+			lost.InKills += o.Failed
+		default:
+			r.Reloads++
+			lost.InReloads += o.Failed
+			took.Add(f.end.Sub(f.begin))
+		}
+		r.Triggers = append(r.Triggers, o)
+	}
+	if r.Reloads == 0 {
+		return
+	}
+	q := took.Quantiles()
+	r.ReloadP50, r.ReloadMax = q.P50.Seconds(), q.Max.Seconds()
+	for _, m := range r.Modes {
+		lost.Outside += m.OutsideFailed
+	}
+	n, weekly := float64(r.Reloads), lost.Deploys*float64(lost.Instances)
+	lost.PerReload = float64(lost.InReloads) / n
+	lost.PerWeek = lost.PerReload * weekly
+	if lost.InReloads == 0 {
+		lost.AtMost = 3 / n
+		lost.PerWeekAtMost = lost.AtMost * weekly
+	}
+	r.Lost = lost
+}
+
+// fill proposes the budgets.
+func (s *drillSizing) fill(o *drillFlags, reports []drill.Report) {
+	var p999, longest time.Duration
+	for i := range reports {
+		all, _, _ := reports[i].Latencies()
+		p999, longest = max(p999, all.P999), max(longest, all.Max)
+	}
+	s.P999, s.Longest = milliseconds(p999), milliseconds(longest)
+	lameDuck := o.checkInterval * time.Duration(o.checkFailures+1)
+	drain, grace := wholeSeconds(2*longest), wholeSeconds(2*p999)
+	s.LameDuck, s.Drain, s.Grace = lameDuck.Seconds(), drain.Seconds(), grace.Seconds()
+	s.Deadline = s.LameDuck + s.Drain + s.Grace
+}
+
+// wholeSeconds rounds up, to at least one.
+func wholeSeconds(d time.Duration) time.Duration {
+	return max(time.Second, (d + time.Second - 1).Truncate(time.Second))
+}
+
+// judge decides about the exit code.
+func (r *drillReport) judge(o *drillFlags) {
+	no := func(format string, args ...any) { r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...)) }
+	if r.Interrupted {
+		no("interrupted after %.1f s", r.Seconds)
+	}
+	if r.Failed > o.maxFailures {
+		no("%d requests lost, more than %d", r.Failed, o.maxFailures)
+	}
+	if r.FailedTriggers > 0 {
+		no("%d triggers failed", r.FailedTriggers)
+	}
+	for i := range r.Modes {
+		m := &r.Modes[i]
+		if m.OK == 0 {
+			no("%s: no request was answered", m.Mode)
+		}
+		if o.maxP99Ratio > 0 && m.P99Ratio > o.maxP99Ratio {
+			no("%s: p99 in windows is %.2f times that outside, more than %v", m.Mode, m.P99Ratio, o.maxP99Ratio)
+		}
+	}
+	r.Passed = len(r.Reasons) == 0
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+const (
+	// triggerTimeout bounds the wait for one trigger's outcome.
+	triggerTimeout = 2 * time.Minute
+	// killPoll is how often it is looked whether a killed generation was replaced.
+	killPoll = 20 * time.Millisecond
+	// outputKept is what is shown of the output of an --exec that failed, in bytes.
+	outputKept = 2000
+)
+
+// Kinds of what a drill triggers.
+const (
+	triggerReload = "reload"
+	triggerKill   = "kill"
+)
+
+// drillTrigger fires once and returns when the reload is over.
+type drillTrigger interface {
+	// name is what the report calls it.
+	name() string
+	// kind is what the next call of fire does.
+	kind() string
+	// fire returns the generation that serves now, 0 where nobody tells.
+	fire(ctx context.Context) (generation int, err error)
+}
+
+// trigger is the one that was asked for, nil for none.
+func (o *drillFlags) trigger(ctx context.Context) (drillTrigger, error) {
+	switch {
+	case o.reload != "":
+		c, err := o.where.client()
+		if err != nil {
+			return nil, err
+		}
+		t := &reloadTrigger{client: c, service: o.reload, share: o.kill, window: o.window, rand: rand.New(rand.NewPCG(o.seed, 0))}
+		t.next()
+		_, err = t.serving(ctx)
+		return t, err
+	case o.signal != "":
+		sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(o.signal), "SIG"))
+		if sig == 0 {
+			return nil, usage(fmt.Errorf("--signal %s: no such signal", o.signal))
+		}
+		if err := unix.Kill(o.pid, 0); err != nil {
+			return nil, fmt.Errorf("--pid %d: %w", o.pid, err)
+		}
+		return &signalTrigger{pid: o.pid, sig: sig, window: o.window}, nil
+	case o.exec != "":
+		return &execTrigger{command: o.exec, window: o.window}, nil
+	}
+	return nil, nil
+}
+
+// reloadTrigger reloads a service of a running handoverd, or kills what serves.
+type reloadTrigger struct {
+	client  *client
+	service string
+	share   float64
+	window  time.Duration // after a kill
+	rand    *rand.Rand
+	kills   bool // what the next one does
+}
+
+func (t *reloadTrigger) name() string { return "reload of " + t.service }
+
+func (t *reloadTrigger) kind() string {
+	if t.kills {
+		return triggerKill
+	}
+	return triggerReload
+}
+
+func (t *reloadTrigger) next() { t.kills = t.rand.Float64() < t.share }
+
+func (t *reloadTrigger) fire(ctx context.Context) (int, error) {
+	defer t.next()
+	if t.kills {
+		return t.slay(ctx)
+	}
+	var report *supervisor.ReloadReport
+	err := t.client.stream(ctx, http.MethodPost, "/v1/reload", url.Values{"service": {t.service}}, func(l streamLine) (bool, error) {
+		report = l.Report
+		return report == nil, nil
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case report == nil:
+		return 0, &reachError{t.client.path, errors.New("handoverd ended before the reload did")}
+	}
+	generation := 0
+	for i := range report.Results {
+		r := &report.Results[i]
+		if r.Service == t.service {
+			generation = r.Generation
+		}
+		if !report.OK() && r.Outcome != supervisor.OutcomeServing {
+			text := resultText(r)
+			for _, line := range r.Output {
+				text += "\n  | " + line
+			}
+			return 0, errors.New(text)
+		}
+	}
+	return generation, nil
+}
+
+// serving is the generation that serves.
+func (t *reloadTrigger) serving(ctx context.Context) (supervisor.GenerationStatus, error) {
+	st, err := t.client.status(ctx)
+	if err != nil {
+		return supervisor.GenerationStatus{}, err
+	}
+	for i := range st.Services {
+		if st.Services[i].Name != t.service {
+			continue
+		}
+		for _, g := range st.Services[i].Generations {
+			if g.Phase == supervisor.PhaseServing {
+				return g, nil
+			}
+		}
+		return supervisor.GenerationStatus{}, fmt.Errorf("no generation of %s serves", t.service)
+	}
+	return supervisor.GenerationStatus{}, fmt.Errorf("handoverd has no service %s", t.service)
+}
+
+// slay kills what serves and waits until another generation does, and for the window.
+func (t *reloadTrigger) slay(ctx context.Context) (int, error) {
+	old, err := t.serving(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if old.PID <= 0 {
+		return 0, fmt.Errorf("the process of %s is not known", generationName(t.service, old.Generation))
+	}
+	if err := unix.Kill(old.PID, unix.SIGKILL); err != nil {
+		return 0, fmt.Errorf("SIGKILL to %s, process %d: %w", generationName(t.service, old.Generation), old.PID, err)
+	}
+	tick := time.NewTicker(killPoll)
+	defer tick.Stop()
+	for {
+		g, err := t.serving(ctx)
+		if err == nil && g.Generation != old.Generation {
+			// Connections that died with it are found dead when they are used next.
+			return g.Generation, pauseFor(ctx, t.window)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%s was killed, and nothing serves in its place: %w", generationName(t.service, old.Generation), errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// signalTrigger sends a signal. Nobody tells when the reload is over.
+type signalTrigger struct {
+	pid    int
+	sig    unix.Signal
+	window time.Duration
+}
+
+func (t *signalTrigger) name() string {
+	return fmt.Sprintf("%s to process %d", unix.SignalName(t.sig), t.pid)
+}
+
+func (t *signalTrigger) kind() string { return triggerReload }
+
+func (t *signalTrigger) fire(ctx context.Context) (int, error) {
+	if err := unix.Kill(t.pid, t.sig); err != nil {
+		return 0, fmt.Errorf("%s: %w", t.name(), err)
+	}
+	return 0, pauseFor(ctx, t.window)
+}
+
+// execTrigger runs a command.
+type execTrigger struct {
+	command string
+	window  time.Duration
+}
+
+func (t *execTrigger) name() string { return t.command }
+func (t *execTrigger) kind() string { return triggerReload }
+
+func (t *execTrigger) fire(ctx context.Context) (int, error) {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", t.command)
+	// A daemon that the command leaves behind may keep its output open.
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	failed := err
+	if err := pauseFor(ctx, t.window); failed == nil {
+		return 0, err
+	}
+	out = out[max(0, len(out)-outputKept):]
+	return 0, fmt.Errorf("%s: %w: %s", t.command, failed, strings.TrimSpace(string(out)))
+}
+
+// pauseFor waits.
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
