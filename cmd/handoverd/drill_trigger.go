@@ -49,8 +49,7 @@ func (o *drillFlags) trigger(ctx context.Context) (drillTrigger, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := &reloadTrigger{client: c, service: o.reload, share: o.kill, window: o.window, rand: rand.New(rand.NewPCG(o.seed, 0))}
-		t.next()
+		t := newReloadTrigger(c, o)
 		_, err = t.serving(ctx)
 		return t, err
 	case o.signal != "":
@@ -76,6 +75,12 @@ type reloadTrigger struct {
 	window  time.Duration // after a kill
 	rand    *rand.Rand
 	kills   bool // what the next one does
+}
+
+func newReloadTrigger(c *client, o *drillFlags) *reloadTrigger {
+	t := &reloadTrigger{client: c, service: o.reload, share: o.kill, window: o.window, rand: rand.New(rand.NewPCG(o.seed, 0))}
+	t.next()
+	return t
 }
 
 func (t *reloadTrigger) name() string { return "reload of " + t.service }
@@ -112,11 +117,7 @@ func (t *reloadTrigger) fire(ctx context.Context) (int, error) {
 			generation = r.Generation
 		}
 		if !report.OK() && r.Outcome != supervisor.OutcomeServing {
-			text := resultText(r)
-			for _, line := range r.Output {
-				text += "\n  | " + line
-			}
-			return 0, errors.New(text)
+			return 0, errors.New(strings.Join(append([]string{resultText(r)}, r.Output...), "\n  | "))
 		}
 	}
 	return generation, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -55,7 +56,7 @@ func TestScript(t *testing.T) {
 // buildChild builds the server that misbehaves on request.
 func buildChild(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../../internal/testchild")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../../internal/testchild", "../../examples/goserver")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the test's server: %v\n%s", err, out)
@@ -87,6 +88,7 @@ func setUp(env *testscript.Env, programs string) error {
 	}
 	d := &daemon{dir: run}
 	env.Values[daemonKey{}] = d
+	env.Values[flakyKey{}] = new(atomic.Int64)
 	env.Defer(d.kill)
 	return nil
 }
