@@ -26,6 +26,7 @@ type drillRun struct {
 	runs        []*drill.Run
 	reports     []drill.Report // after the end
 	interrupted bool
+	clear       string // takes the live line away, where there is one
 
 	mu    sync.Mutex
 	fired []firedTrigger
@@ -61,6 +62,7 @@ func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 		d.runs = append(d.runs, r)
 	}
 	if f, ok := d.env.stderr.(*os.File); ok && isTerminal(f) {
+		d.clear = "\r\x1b[K"
 		others.Go(func() { d.live(ctx) })
 	}
 	if d.trigger != nil {
@@ -133,7 +135,7 @@ func (d *drillRun) fire(ctx context.Context) firedTrigger {
 		w.End()
 	}
 	if f.err != nil {
-		_, _ = fmt.Fprintf(d.env.stderr, "handoverd: %s at %.1f s failed: %v\n", f.kind, f.begin.Sub(d.begin).Seconds(), f.err)
+		_, _ = fmt.Fprintf(d.env.stderr, "%shandoverd: %s at %.1f s failed: %v\n", d.clear, f.kind, f.begin.Sub(d.begin).Seconds(), f.err)
 	}
 	return f
 }
@@ -145,9 +147,9 @@ func (d *drillRun) live(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			_, _ = fmt.Fprintf(d.env.stderr, "\r\x1b[K%s", d.liveText())
+			_, _ = fmt.Fprintf(d.env.stderr, "%s%s", d.clear, d.liveText())
 		case <-ctx.Done():
-			_, _ = fmt.Fprint(d.env.stderr, "\r\x1b[K")
+			_, _ = fmt.Fprint(d.env.stderr, d.clear)
 			return
 		}
 	}

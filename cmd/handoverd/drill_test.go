@@ -184,7 +184,6 @@ func TestDrillBroken(t *testing.T) {
 type element struct {
 	name, class, text string
 	attrs             map[string]string
-	title             string
 }
 
 // elements parses a page strictly; the text of an element is what is directly in it.
