@@ -67,8 +67,9 @@ type drillLatency struct {
 type drillOutcome struct {
 	Kind       string             `json:"kind"` // "reload" or "kill"
 	At         float64            `json:"at_seconds"`
-	Seconds    float64            `json:"seconds"`
-	Generation int                `json:"generation,omitempty"` // that serves after it
+	Seconds    float64            `json:"seconds"`                  // of the window
+	Reload     float64            `json:"reload_seconds,omitempty"` // until the reload was done, where that is told
+	Generation int                `json:"generation,omitempty"`     // that serves after it
 	Error      string             `json:"error,omitempty"`
 	Requests   int                `json:"requests"`
 	Failed     int                `json:"failed"`
@@ -164,6 +165,9 @@ func (r *drillReport) addTriggers(d *drillRun) {
 				o.Failed += n
 			}
 		}
+		if !f.done.IsZero() {
+			o.Reload = f.done.Sub(f.begin).Seconds()
+		}
 		switch {
 		case f.err != nil:
 			o.Error = f.err.Error()
@@ -174,7 +178,9 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		default:
 			r.Reloads++
 			lost.InReloads += o.Failed
-			took.Add(f.end.Sub(f.begin))
+			if !f.done.IsZero() {
+				took.Add(f.done.Sub(f.begin))
+			}
 		}
 		r.Triggers = append(r.Triggers, o)
 	}

@@ -36,8 +36,8 @@ type drillRun struct {
 type firedTrigger struct {
 	kind       string
 	begin, end time.Time
-	generation int
-	err        error
+	firing
+	err error
 }
 
 // run sends all loads and fires the triggers until the time is over or a signal asks for the end.
@@ -129,7 +129,7 @@ func (d *drillRun) fire(ctx context.Context) firedTrigger {
 		windows[i] = r.Mark(f.kind)
 	}
 	f.begin = time.Now()
-	f.generation, f.err = d.trigger.fire(ctx)
+	f.firing, f.err = d.trigger.fire(ctx)
 	f.end = time.Now()
 	for _, w := range windows {
 		w.End()

@@ -43,7 +43,7 @@ func (r *drillReport) writeTriggers(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "%s: %d reloads", r.Trigger, r.Reloads)
-	if r.Reloads > 0 {
+	if r.ReloadMax > 0 {
 		fmt.Fprintf(b, ", p50 %.3f s, max %.3f s", r.ReloadP50, r.ReloadMax)
 	}
 	if r.Seed != 0 || r.Kills > 0 {

@@ -42,12 +42,12 @@ func (t *fakeTrigger) kind() string {
 	return triggerReload
 }
 
-func (t *fakeTrigger) fire(ctx context.Context) (int, error) {
+func (t *fakeTrigger) fire(ctx context.Context) (firing, error) {
 	t.fired++
 	if err := t.do(ctx); err != nil {
-		return 0, err
+		return firing{}, err
 	}
-	return 1 + t.fired, nil
+	return firing{1 + t.fired, time.Now()}, nil
 }
 
 // brokenServer answers each connection's first request with what answer writes, and closes it.

@@ -37,8 +37,14 @@ type drillTrigger interface {
 	name() string
 	// kind is what the next call of fire does.
 	kind() string
-	// fire returns the generation that serves now, 0 where nobody tells.
-	fire(ctx context.Context) (generation int, err error)
+	// fire returns when the window is over.
+	fire(ctx context.Context) (firing, error)
+}
+
+// firing is how a trigger went.
+type firing struct {
+	generation int       // that serves now; 0 where nobody tells
+	done       time.Time // of the reload, before what the window adds; zero where nobody tells
 }
 
 // trigger is the one that was asked for, nil for none.
@@ -94,7 +100,7 @@ func (t *reloadTrigger) kind() string {
 
 func (t *reloadTrigger) next() { t.kills = t.rand.Float64() < t.share }
 
-func (t *reloadTrigger) fire(ctx context.Context) (int, error) {
+func (t *reloadTrigger) fire(ctx context.Context) (firing, error) {
 	defer t.next()
 	if t.kills {
 		return t.slay(ctx)
@@ -106,21 +112,21 @@ func (t *reloadTrigger) fire(ctx context.Context) (int, error) {
 	})
 	switch {
 	case err != nil:
-		return 0, err
+		return firing{}, err
 	case report == nil:
-		return 0, &reachError{t.client.path, errors.New("handoverd ended before the reload did")}
+		return firing{}, &reachError{t.client.path, errors.New("handoverd ended before the reload did")}
 	}
-	generation := 0
+	f := firing{done: time.Now()}
 	for i := range report.Results {
 		r := &report.Results[i]
 		if r.Service == t.service {
-			generation = r.Generation
+			f.generation = r.Generation
 		}
 		if !report.OK() && r.Outcome != supervisor.OutcomeServing {
-			return 0, errors.New(strings.Join(append([]string{resultText(r)}, r.Output...), "\n  | "))
+			return firing{}, errors.New(strings.Join(append([]string{resultText(r)}, r.Output...), "\n  | "))
 		}
 	}
-	return generation, nil
+	return f, nil
 }
 
 // serving is the generation that serves.
@@ -144,16 +150,16 @@ func (t *reloadTrigger) serving(ctx context.Context) (supervisor.GenerationStatu
 }
 
 // slay kills what serves and waits until another generation does, and for the window.
-func (t *reloadTrigger) slay(ctx context.Context) (int, error) {
+func (t *reloadTrigger) slay(ctx context.Context) (firing, error) {
 	old, err := t.serving(ctx)
 	if err != nil {
-		return 0, err
+		return firing{}, err
 	}
 	if old.PID <= 0 {
-		return 0, fmt.Errorf("the process of %s is not known", generationName(t.service, old.Generation))
+		return firing{}, fmt.Errorf("the process of %s is not known", generationName(t.service, old.Generation))
 	}
 	if err := unix.Kill(old.PID, unix.SIGKILL); err != nil {
-		return 0, fmt.Errorf("SIGKILL to %s, process %d: %w", generationName(t.service, old.Generation), old.PID, err)
+		return firing{}, fmt.Errorf("SIGKILL to %s, process %d: %w", generationName(t.service, old.Generation), old.PID, err)
 	}
 	tick := time.NewTicker(killPoll)
 	defer tick.Stop()
@@ -161,12 +167,12 @@ func (t *reloadTrigger) slay(ctx context.Context) (int, error) {
 		g, err := t.serving(ctx)
 		if err == nil && g.Generation != old.Generation {
 			// Connections that died with it are found dead when they are used next.
-			return g.Generation, pauseFor(ctx, t.window)
+			return firing{g.Generation, time.Now()}, pauseFor(ctx, t.window)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%s was killed, and nothing serves in its place: %w", generationName(t.service, old.Generation), errors.Join(err, ctx.Err()))
+			return firing{}, fmt.Errorf("%s was killed, and nothing serves in its place: %w", generationName(t.service, old.Generation), errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -184,11 +190,11 @@ func (t *signalTrigger) name() string {
 
 func (t *signalTrigger) kind() string { return triggerReload }
 
-func (t *signalTrigger) fire(ctx context.Context) (int, error) {
+func (t *signalTrigger) fire(ctx context.Context) (firing, error) {
 	if err := unix.Kill(t.pid, t.sig); err != nil {
-		return 0, fmt.Errorf("%s: %w", t.name(), err)
+		return firing{}, fmt.Errorf("%s: %w", t.name(), err)
 	}
-	return 0, pauseFor(ctx, t.window)
+	return firing{}, pauseFor(ctx, t.window)
 }
 
 // execTrigger runs a command.
@@ -200,7 +206,7 @@ type execTrigger struct {
 func (t *execTrigger) name() string { return t.command }
 func (t *execTrigger) kind() string { return triggerReload }
 
-func (t *execTrigger) fire(ctx context.Context) (int, error) {
+func (t *execTrigger) fire(ctx context.Context) (firing, error) {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", t.command)
 	// A daemon that the command leaves behind may keep its output open.
 	cmd.WaitDelay = time.Second
@@ -208,12 +214,12 @@ func (t *execTrigger) fire(ctx context.Context) (int, error) {
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
 	}
-	failed := err
+	failed, f := err, firing{done: time.Now()}
 	if err := pauseFor(ctx, t.window); failed == nil {
-		return 0, err
+		return f, err
 	}
 	out = out[max(0, len(out)-outputKept):]
-	return 0, fmt.Errorf("%s: %w: %s", t.command, failed, strings.TrimSpace(string(out)))
+	return firing{}, fmt.Errorf("%s: %w: %s", t.command, failed, strings.TrimSpace(string(out)))
 }
 
 // pauseFor waits.
