@@ -96,6 +96,9 @@ func (r *drillReport) perReload(mode int) string {
 }
 
 func (r *drillReport) writeLatencies(b *strings.Builder) {
+	if r.OK == 0 {
+		return
+	}
 	table(b, func(w io.Writer) {
 		fmt.Fprintln(w, "latency, ms\t\tp50\tp99\tp99.9\tmax\t")
 		for i := range r.Modes {
