@@ -30,8 +30,9 @@ then each byte is checked. docs/DRILL.md has more.
 
 The trigger is one of --reload (handoverd's, by its control socket), --signal, --exec, or none. Each
 opens a window, which ends with the reload; --signal and --exec do not tell, there it ends --window
-later (after a kill, --window after another generation serves: connections are found dead late). A request in flight at any time of a window counts as inside. A loss of 0 in N reloads is
-shown with its upper bound, 3/N a reload, at 95 % confidence.
+later (after a kill, --window after another generation serves: connections are found dead late). A
+request in flight at any time of a window counts as inside. A loss of 0 in N reloads is shown with
+its upper bound, 3/N a reload, at 95 % confidence.
 
 The sizing proposed is:
   lame_duck = --check-interval x (--check-failures + 1)   what the balancer needs to see it
@@ -103,7 +104,7 @@ func (o *drillFlags) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.rate, "rate", 2000, "requests a second, of all modes together")
 	f.DurationVar(&o.duration, "for", 30*time.Second, "how long")
 	f.StringSliceVar(&o.modes, "mode", nil, "fresh, keepalive, post, stream, tcp, udp; several with commas (default fresh,keepalive, or the URL's tcp or udp)")
-	f.IntVar(&o.clients, "clients", 0, "requests at once in each mode, beyond which they wait (default: keepalive and post 64, udp 16, stream 2.5 a request a second, at least 512, else 512)")
+	f.IntVar(&o.clients, "clients", 0, "requests at once in each mode, beyond which they wait (default: keepalive and post 64, udp 16, else at least 512)")
 	f.DurationVar(&o.timeout, "timeout", 0, "after which a request is lost (default 10s, udp 2s)")
 
 	f.StringVar(&o.contract, "contract", "auto", "auto, on or off: whether the server keeps the contract of examples/goserver")

@@ -216,7 +216,8 @@ func generationBands(s chartScale, r *drillReport, rep *drill.Report) []drillBan
 func timeTicks(s chartScale) []drillTick {
 	step := math.Pow(10, math.Floor(math.Log10(s.span/10)))
 	for _, f := range []float64{1, 2, 5, 10} {
-		if s.span/(step*f) <= 10 {
+		// A little more than ten, so that the last answers' milliseconds do not change the step.
+		if s.span/(step*f) <= 10.5 {
 			step *= f
 			break
 		}

@@ -45,6 +45,8 @@ type drillMode struct {
 	InsideFailed   int                `json:"inside_failed"`
 	InsideFailures map[drill.Kind]int `json:"inside_failures"`
 	OutsideFailed  int                `json:"outside_failed"`
+	InReloads      int                `json:"lost_in_reloads"` // that succeeded
+	InKills        int                `json:"lost_in_kills"`
 	ReusedFailures map[drill.Kind]int `json:"reused_failures"` // on connections that had carried an answer
 	Faults         map[string]int     `json:"generator_faults"`
 	Latency        drillLatency       `json:"latency"`
@@ -160,9 +162,18 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		for j := range d.reports {
 			w := &d.reports[j].Windows[i]
 			o.Requests += w.Requests
+			lost := 0
 			for k, n := range w.Blamed {
 				o.Failures[k] += n
-				o.Failed += n
+				lost += n
+			}
+			o.Failed += lost
+			switch {
+			case f.err != nil:
+			case f.kind == triggerKill:
+				r.Modes[j].InKills += lost
+			default:
+				r.Modes[j].InReloads += lost
 			}
 		}
 		if !f.done.IsZero() {

@@ -69,30 +69,32 @@ func table(b *strings.Builder, write func(w io.Writer)) {
 
 func (r *drillReport) writeCounts(b *strings.Builder) {
 	table(b, func(w io.Writer) {
-		fmt.Fprintln(w, "mode\trate/s\tsent\tok\tfailed\tin windows\toutside\tper reload\t")
+		fmt.Fprint(w, "mode\trate/s\tsent\tok\tfailed\tin windows\toutside\tper reload\t")
+		if r.Kills > 0 {
+			fmt.Fprint(w, "per kill\t")
+		}
+		fmt.Fprintln(w)
 		for i := range r.Modes {
 			m := &r.Modes[i]
-			perReload := "-"
-			if r.Reloads > 0 {
-				perReload = r.perReload(i)
+			fmt.Fprintf(w, "%s\t%.0f\t%d\t%d\t%d\t%d\t%d\t%s\t",
+				m.Mode, m.Rate, m.Sent, m.OK, m.Failed, m.InsideFailed, m.OutsideFailed, each(m.InReloads, r.Reloads))
+			if r.Kills > 0 {
+				fmt.Fprintf(w, "%s\t", each(m.InKills, r.Kills))
 			}
-			fmt.Fprintf(w, "%s\t%.0f\t%d\t%d\t%d\t%d\t%d\t%s\t\n",
-				m.Mode, m.Rate, m.Sent, m.OK, m.Failed, m.InsideFailed, m.OutsideFailed, perReload)
+			fmt.Fprintln(w)
 		}
 	})
 }
 
-// perReload is what one mode lost in windows for each trigger; where there are kills, they are in it and named.
-func (r *drillReport) perReload(mode int) string {
-	m, n := &r.Modes[mode], r.Reloads+r.Kills
-	if m.InsideFailed == 0 {
+// each is what one trigger of n lost; a 0 comes with its upper bound.
+func each(lost, n int) string {
+	switch {
+	case n == 0:
+		return "-"
+	case lost == 0:
 		return fmt.Sprintf("0 (< %.2g)", 3/float64(n))
 	}
-	text := fmt.Sprintf("%.2f", float64(m.InsideFailed)/float64(n))
-	if r.Kills > 0 {
-		text += " with kills"
-	}
-	return text
+	return fmt.Sprintf("%.2f", float64(lost)/float64(n))
 }
 
 func (r *drillReport) writeLatencies(b *strings.Builder) {
@@ -166,8 +168,8 @@ func (r *drillReport) writeSizing(b *strings.Builder) {
 	s := &r.Sizing
 	note := ""
 	if s.LameDuck == 0 {
-		note = " (lame_duck: give --check-interval, if a balancer stands before it)"
+		note = "  (lame_duck: give --check-interval, if a balancer stands before it)\n"
 	}
-	fmt.Fprintf(b, "sizing from p99.9 %.1f ms and a longest answer of %.1f ms: lame_duck %gs + drain %gs + grace %gs = deadline %gs%s\n",
+	fmt.Fprintf(b, "sizing from p99.9 %.1f ms and a longest answer of %.1f ms:\n  lame_duck %gs + drain %gs + grace %gs = deadline %gs\n%s",
 		s.P999, s.Longest, s.LameDuck, s.Drain, s.Grace, s.Deadline, note)
 }
