@@ -99,11 +99,12 @@ func (d *drillRun) interrupt(ctx context.Context, cancel func(), signals <-chan 
 	}
 }
 
-// fireAll fires a trigger every so often while there is time for one; one that takes longer lets those after it fall out.
+// fireAll fires a trigger every so often while there is time for one. What comes more than half that time late, because the
+// one before lasted, falls out.
 func (d *drillRun) fireAll(ctx context.Context) {
 	for at := d.flags.every; at < d.flags.duration; at += d.flags.every {
 		wait := time.Until(d.begin.Add(at))
-		if wait < 0 {
+		if wait < -d.flags.every/2 {
 			continue
 		}
 		if pauseFor(ctx, wait) != nil {

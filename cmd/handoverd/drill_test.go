@@ -173,7 +173,7 @@ func TestDrillBroken(t *testing.T) {
 			if tt.inside && (m.InsideFailed != r.Failed || r.Lost.InReloads != r.Failed) {
 				t.Errorf("%d of %d in windows, %d in reloads", m.InsideFailed, r.Failed, r.Lost.InReloads)
 			}
-			if r.Passed || r.Reloads != 4 || len(m.Faults) != 0 || m.Sent != m.OK+m.Failed {
+			if r.Passed || r.Reloads == 0 || len(m.Faults) != 0 || m.Sent != m.OK+m.Failed {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -237,7 +237,7 @@ func TestDrillPage(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, strings.Replace(goodAnswer, "\r\n", fmt.Sprintf("\r\nX-Generation: %d\r\n", 1+n.Load()/300), 1))
 	})
-	o := &drillFlags{rate: 600, duration: 1500 * time.Millisecond, every: 250 * time.Millisecond, modes: []string{"fresh", "tcp"}}
+	o := &drillFlags{rate: 600, duration: 2200 * time.Millisecond, every: 400 * time.Millisecond, modes: []string{"fresh", "tcp"}}
 	fired := 0
 	trigger := &fakeTrigger{kinds: []string{triggerReload, triggerKill}, do: func(context.Context) error {
 		if fired++; fired == 4 {

@@ -35,6 +35,7 @@ func TestPlain(t *testing.T) {
 		{"any body", drill.Plain{}, "HTTP/1.1 200 X\r\nContent-Length: 3\r\n\r\nok!", ""},
 	}
 	for _, tt := range tests {
+		tt.plain.Path = "/a?b=c"
 		for _, mode := range []drill.Mode{drill.ModeFresh, drill.ModePost} {
 			t.Run(tt.name+"/"+string(mode), func(t *testing.T) {
 				t.Parallel()
@@ -55,7 +56,6 @@ func TestPlain(t *testing.T) {
 						}
 					}
 				})
-				tt.plain.Path = "/a?b=c"
 				rep := run(t, drill.Load{Address: addr, Mode: mode, Clients: 1, Requests: requests, Plain: &tt.plain})
 				want := map[drill.Kind]int{}
 				if tt.want != "" {
@@ -100,7 +100,7 @@ func TestPlainDatagrams(t *testing.T) {
 	t.Cleanup(func() { pc.Close(); echo.Wait() })
 	rep := run(t, drill.Load{
 		Network: "udp", Address: pc.LocalAddr().String(), Mode: drill.ModeUDP, Rate: 500, Requests: 100,
-		Timeout: 500 * time.Millisecond, Plain: &drill.Plain{},
+		Timeout: time.Second, Plain: &drill.Plain{},
 	})
 	if rep.OK != 90 || rep.Failures[drill.KindTimeout] != 10 {
 		t.Errorf("want 90 answered, 10 not: %s", rep.String())
@@ -120,7 +120,7 @@ func TestProbe(t *testing.T) {
 	if ok, err := drill.Probe(drill.Load{Network: "tcp", Address: addr}); ok || err != nil {
 		t.Errorf("a server that does not: %v, %v", ok, err)
 	}
-	closed := breakable(t, func(*peer) {})
+	closed := breakable(t, func(p *peer) { p.next() })
 	if ok, err := drill.Probe(drill.Load{Network: "tcp", Address: closed}); ok || err == nil || !strings.Contains(err.Error(), "eof") {
 		t.Errorf("a server that does not answer: %v, %v", ok, err)
 	}
