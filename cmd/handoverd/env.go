@@ -26,22 +26,20 @@ func osEnv() *env {
 //
 // Package signal drops what a full channel has no room for, so each kind has one of
 // its own: a storm of SIGHUPs, which stand for one another, crowds out no stop.
+//
+// The function returned ends the forwarding and does not give the signals back: one
+// that comes in the last moment would end the process with another code than its own.
 func notify() (<-chan os.Signal, func()) {
 	signal.Ignore(unix.SIGPIPE)
 	out, done := make(chan os.Signal), make(chan struct{})
-	var all []chan os.Signal
 	var forwarders sync.WaitGroup
 	for _, kind := range [][]os.Signal{{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT}, {unix.SIGHUP}, {unix.SIGUSR1, unix.SIGUSR2}} {
 		c := make(chan os.Signal, 4)
 		signal.Notify(c, kind...)
-		all = append(all, c)
 		forwarders.Add(1) // the function returned waits for it
 		go forward(c, out, done, &forwarders)
 	}
 	return out, func() {
-		for _, c := range all {
-			signal.Stop(c)
-		}
 		close(done)
 		forwarders.Wait()
 	}
