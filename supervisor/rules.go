@@ -264,7 +264,7 @@ func (m *machine) hurry(svc *Service, g *Generation, why string, deadline proc.I
 	if g.TermAt != 0 {
 		g.TermAt = min(g.TermAt, max(deadline.Add(-g.Spec.Config.Retire.KillGrace), m.now))
 	}
-	if g.Hello {
+	if g.Hello && !g.Signalled && !g.Termed { // one that was signalled did not listen
 		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
 	}
 }

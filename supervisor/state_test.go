@@ -276,8 +276,7 @@ func TestWhoWins(t *testing.T) {
 			s.up(g("web", 3)).any().end(g("web", 1), 0).want("kill web1 15", "reap web1", "spawn web4")
 		},
 		"waiting/TERM": func(t *testing.T) {
-			// The one that drains already is told its earlier deadline.
-			waiting(t).send(evStop{}).want("drain web1", "drain web2", "done 3: web0 refused")
+			waiting(t).send(evStop{}).want("drain web2", "done 3: web0 refused")
 		},
 		"stopping/reload": func(t *testing.T) {
 			serving(t, web()).send(evStop{}).any().reload().want("refuse stopping")
