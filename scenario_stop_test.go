@@ -166,7 +166,8 @@ func TestScenarioStopOnTheWay(t *testing.T) {
 				t.Errorf("handoverd exits with %d, want %d", code, want)
 			}
 			if want != 0 {
-				s.logs("web", 1, "near the deadline of its drain")
+				// It was told the deadline of the stop, and left by itself when that was over.
+				s.logs("web", 1, "it had not finished its drain")
 			}
 			for e := range s.events { // ends with the daemon
 				if e.To == supervisor.PhaseStarting && !slices.ContainsFunc(started, func(g supervisor.GenerationStatus) bool {

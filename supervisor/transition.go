@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -227,8 +229,13 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 		}
 		// SIGTERM at the end of the ladder ends a program that does not handle
 		// it, with whatever it had in hand.
-		if g.Termed && killedBy(status, sigTerm) {
+		switch {
+		case g.Termed && killedBy(status, sigTerm):
 			g.Reason = fmt.Sprintf("%s, near the deadline of its drain (%s)", describeStatus(status), g.DrainWhy)
+			m.cut(svc, g)
+		case g.Answered && unix.WaitStatus(status).Exited() && status != 0:
+			// It was told its deadline, and leaves by itself before the signal.
+			g.Reason = fmt.Sprintf("%s: it had not finished its drain (%s)", describeStatus(status), g.DrainWhy)
 			m.cut(svc, g)
 		}
 	}
