@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,19 +75,10 @@ func environment(cfg *ServiceConfig, spec *Spec) (env []string, key string, err 
 			env = setenv(env, k, v)
 		}
 	}
-	for _, k := range sortedKeys(cfg.Env) {
+	for _, k := range slices.Sorted(maps.Keys(cfg.Env)) {
 		env = setenv(env, k, cfg.Env[k])
 	}
 	return env, "", nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // readEnvFile reads NAME=value lines; empty lines and lines that begin with #

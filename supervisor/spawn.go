@@ -1,10 +1,10 @@
 package supervisor
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -125,7 +125,7 @@ func shimSpec(spec *Spec, h *handout, n int) (*shim.Spec, error) {
 	for i := range n {
 		out.Targets = append(out.Targets, firstFD+i)
 	}
-	for _, name := range sortedLimits(cfg.Rlimits) {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Rlimits)) {
 		r, ok := rlimitNumber(name)
 		if !ok {
 			return nil, fmt.Errorf("rlimit %s: %w", name, errors.ErrUnsupported)
@@ -136,15 +136,6 @@ func shimSpec(spec *Spec, h *handout, n int) (*shim.Spec, error) {
 		out.AmbientCaps = append(out.AmbientCaps, uintptr(slices.Index(capabilityNames, name)))
 	}
 	return out, nil
-}
-
-func sortedLimits(m map[string]uint64) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, cmp.Compare[string])
-	return names
 }
 
 // goAhead tells the shim to run the program, now that the state knows its pid.
