@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"fmt"
 	"syscall"
 	"time"
 )
@@ -133,51 +132,4 @@ func (l Ladder) Next(taken int) (at time.Duration, ok bool) {
 		return 0, false
 	}
 	return l[taken].After, true
-}
-
-// A Budget is the times of one retirement, to be checked before they are used.
-type Budget struct {
-	// Key names Limit in errors: "parent_shutdown" or "deadline".
-	Key string
-
-	// Limit contains everything: SIGKILL comes when it is used up.
-	Limit time.Duration
-
-	// LameDuck is the longest the lame duck phase may take. 0 for a reload.
-	LameDuck time.Duration
-
-	// KillGrace is what SIGTERM comes before SIGKILL.
-	KillGrace time.Duration
-}
-
-// A BudgetError is times that cannot work.
-type BudgetError struct {
-	Budget
-	// Reason says which rule is broken and what would mend it.
-	Reason string
-}
-
-// Error names the key, the times and the remedy.
-func (e *BudgetError) Error() string {
-	return fmt.Sprintf("drain: %s = %v: %s", e.Key, e.Limit, e.Reason)
-}
-
-// Check returns a *BudgetError when the limit leaves no time for a drain:
-// it must be longer than the lame duck phase and the kill grace together, and
-// no time may be negative. A kill grace of 0 is allowed: SIGTERM is then sent
-// just before SIGKILL.
-func (b Budget) Check() error {
-	switch {
-	case b.Limit <= 0:
-		return &BudgetError{b, "must be longer than 0s"}
-	case b.KillGrace < 0:
-		return &BudgetError{b, fmt.Sprintf("kill_grace = %v must not be negative", b.KillGrace)}
-	case b.LameDuck < 0:
-		return &BudgetError{b, fmt.Sprintf("lame_duck.max = %v must not be negative", b.LameDuck)}
-	case b.KillGrace >= b.Limit:
-		return &BudgetError{b, fmt.Sprintf("kill_grace = %v leaves no time to drain: it must be shorter", b.KillGrace)}
-	case b.LameDuck >= b.Limit-b.KillGrace:
-		return &BudgetError{b, fmt.Sprintf("lame_duck.max = %v and kill_grace = %v leave no time to drain: together they must be shorter", b.LameDuck, b.KillGrace)}
-	}
-	return nil
 }

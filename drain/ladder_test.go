@@ -2,8 +2,6 @@ package drain_test
 
 import (
 	"encoding/json"
-	"errors"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -119,34 +117,4 @@ func TestLadderAlwaysEndsInKill(t *testing.T) {
 			t.Fatalf("walked (-want +got):\n%s", diff)
 		}
 	})
-}
-
-func TestBudget(t *testing.T) {
-	const s = time.Second
-	tests := []struct {
-		budget drain.Budget
-		want   string // "" is fine
-	}{
-		{drain.Budget{Key: "parent_shutdown", Limit: 900 * s, KillGrace: 5 * s}, ""},
-		{drain.Budget{Key: "deadline", Limit: 25 * s, LameDuck: 10 * s, KillGrace: 5 * s}, ""},
-		{drain.Budget{Key: "parent_shutdown", Limit: s}, ""},
-		{drain.Budget{Key: "parent_shutdown", Limit: 5 * s, KillGrace: 5 * s}, "kill_grace = 5s leaves no time to drain"},
-		{drain.Budget{Key: "parent_shutdown", Limit: 0}, "must be longer than 0s"},
-		{drain.Budget{Key: "parent_shutdown", Limit: s, KillGrace: -1}, "kill_grace = -1ns must not be negative"},
-		{drain.Budget{Key: "deadline", Limit: s, LameDuck: -1}, "lame_duck.max = -1ns must not be negative"},
-		{drain.Budget{Key: "deadline", Limit: 25 * s, LameDuck: 20 * s, KillGrace: 5 * s}, "lame_duck.max = 20s and kill_grace = 5s leave no time to drain"},
-		{drain.Budget{Key: "deadline", Limit: 2, LameDuck: 1<<63 - 1, KillGrace: 1}, "leave no time"},
-	}
-	for _, tt := range tests {
-		err := tt.budget.Check()
-		if tt.want == "" {
-			if err != nil {
-				t.Errorf("%+v: %v", tt.budget, err)
-			}
-			continue
-		}
-		if _, ok := errors.AsType[*drain.BudgetError](err); !ok || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.budget.Key) {
-			t.Errorf("%+v: got %v, want a *BudgetError with %q", tt.budget, err, tt.want)
-		}
-	}
 }
