@@ -9,6 +9,7 @@ BIN      := bin
 LINT     := build/golangci-lint
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
 FUZZTIME ?= 60s
+COUNT    ?= 1
 STEP     := .ci/step
 
 # One set of flags for all that is compiled, so that the standard library is compiled once: without cgo (but for the
@@ -90,11 +91,11 @@ soak: setup build ## 200 reloads, then what has grown
 	HANDOVERD_SOAK=full $(GO) test -count=1 -v -run TestSoak -timeout 80m .
 
 # Medians of pairs, in real-time priority where that may be had: they are to be those of handoverd, not of what else runs.
-bench: setup build ## benchmarks, and the budgets of a spawn and a reload
+bench: setup build ## benchmarks (COUNT times each, for benchstat), and the budgets of a spawn and a reload
 	$(GO) test -c -o build/root.test .
 	HANDOVERD_LOAD=full $(shell chrt -r 1 true 2>/dev/null && echo chrt -r 1) build/root.test -test.v -test.run '^TestBudget$$' -test.timeout 30m
 	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^TestSendingCostsLittleMore$$' ./internal/shim
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m ./... | tee build/bench.txt
 
 cross: ## vets all packages for other systems and processors
 	@for target in darwin/arm64 freebsd/amd64 openbsd/amd64 windows/amd64 linux/arm64 linux/386; do \

@@ -203,26 +203,30 @@ func (s *Supervisor) serveReload(w http.ResponseWriter, r *http.Request) {
 	done := make(chan reloadOutcome, 1)
 	// The loop below waits for it, or the request is gone and nobody does.
 	go s.reloadInto(r.Context(), ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}, done)
-	out := newLines(w)
+	streamReload(newLines(w), events, done)
+}
+
+// streamReload writes events until the outcome, which is the last line: what happened before it was put into events
+// before it, and is written before it.
+func streamReload(out *lines, events <-chan Event, done <-chan reloadOutcome) {
+	write := func(e Event) {
+		if e.Kind != "reload" {
+			out.write(e)
+		}
+	}
 	for {
 		select {
 		case e, ok := <-events:
 			if !ok {
 				events = nil
-			} else if e.Kind != "reload" {
-				out.write(e)
+			} else {
+				write(e)
 			}
 		case o := <-done:
-			switch {
-			case errors.Is(o.err, ErrBusy):
-				out.fail(http.StatusConflict, "busy", o.err)
-			case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
-				out.fail(http.StatusConflict, "stopping", o.err)
-			case o.err != nil:
-				out.fail(http.StatusInternalServerError, "internal", o.err)
-			default:
-				out.write(Event{Time: time.Now(), Kind: "reload", Report: o.report})
+			for range len(events) {
+				write(<-events)
 			}
+			out.outcome(o)
 			return
 		}
 	}
@@ -267,6 +271,19 @@ func (l *lines) write(v any) {
 	l.begin()
 	_ = json.NewEncoder(l.w).Encode(v)
 	_ = http.NewResponseController(l.w).Flush()
+}
+
+func (l *lines) outcome(o reloadOutcome) {
+	switch {
+	case errors.Is(o.err, ErrBusy):
+		l.fail(http.StatusConflict, "busy", o.err)
+	case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
+		l.fail(http.StatusConflict, "stopping", o.err)
+	case o.err != nil:
+		l.fail(http.StatusInternalServerError, "internal", o.err)
+	default:
+		l.write(Event{Time: time.Now(), Kind: "reload", Report: o.report})
+	}
 }
 
 // fail answers with a status if nothing was written yet, else with a last line.
