@@ -22,6 +22,7 @@ var externals = []struct {
 }{
 	{"golang.org/x/sys", []string{"..."}, "the system calls that package syscall has not"},
 	{"github.com/BurntSushi/toml", []string{"supervisor", "cmd/..."}, "the configuration file is read in one place"},
+	{"go.yaml.in/yaml/v3", []string{"internal/kube"}, "manifests are read in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, "only the command has a command line"},
 	{"github.com/spf13/pflag", []string{"cmd/..."}, "only the command has a command line"},
 	{"github.com/prometheus/client_golang", []string{"cmd/..."}, "the supervisor counts; how the figures are shown is the command's affair"},
@@ -69,7 +70,7 @@ var bans = []struct {
 		"the shim runs in every spawn, before anything else of the binary: its inits are paid at each reload",
 	},
 	{
-		[]string{"internal/proc", "internal/wire", "internal/shim", "internal/fdleak", "internal/drill"},
+		[]string{"internal/proc", "internal/wire", "internal/shim", "internal/fdleak", "internal/drill", "internal/kube"},
 		[]string{module + "/supervisor", module + "/cmd/..."},
 		"imports point one way: nothing imports the supervisor but the command and tests",
 	},

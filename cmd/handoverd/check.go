@@ -15,26 +15,50 @@ import (
 )
 
 const checkHelp = `Read a configuration and print what handoverd would do with it: the services in the order
-they start, their sockets, how each becomes ready, and how long a reload and a stop may take.
+they start, their sockets, how each becomes ready, how long a reload may take, and the time line
+of a stop with every part at its latest. Budgets that cannot work are refused.
 
 Nothing is run, bound or changed. A service's check command is named, not run: it runs before
 the first start and before each reload, which is refused when it fails. Programs, directories,
 users and env_files are looked up as a start would; arguments and environments are not shown.
 
-Exit codes: 0 it can be run (warnings or not), 1 it cannot: each error has file, line and key,
-2 wrong arguments.`
+With --kubernetes, read manifests instead: say what in them would cost requests at a stop or a
+rollout, and how long both take. A preStop hook counts against the grace, so hook + lame duck +
+drain + kill grace + margin must fit into it. What a manifest cannot tell comes from annotations
+(handoverd/drain: 20s), with -c FILE from the configuration for pods that run handoverd, else
+from flags. docs/KUBERNETES.md has all rules.
+
+Exit codes: 0 it can be run (warnings or not), 1 it cannot: each error has file, line and key;
+with --kubernetes: 1 there are findings (notes are none); 2 wrong arguments.`
 
 func checkCommand(e *env) *cobra.Command {
 	var file string
 	var asJSON bool
+	var manifests kubeFlags
 	cmd := &cobra.Command{
-		Use:   "check [-c FILE] [--json]",
-		Short: "Read a configuration and print what would be done",
+		Use:   "check [-c FILE] [--json] [--kubernetes FILES...]",
+		Short: "Read a configuration, or Kubernetes manifests, and print what would be done",
 		Long:  checkHelp,
 		Example: `  handoverd check -c /etc/handoverd.toml
-  handoverd check -c new.toml --json | jq .warnings`,
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+  handoverd check -c new.toml --json | jq .warnings
+  handoverd check --kubernetes --drain 20s deploy/
+  helm template . | handoverd check --kubernetes -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if manifests.on {
+				return nil
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if manifests.on {
+				manifests.config, manifests.asJSON = file, asJSON
+				return manifests.run(e, cmd, args)
+			}
+			for _, name := range kubeOnly {
+				if cmd.Flags().Changed(name) {
+					return usage(fmt.Errorf("--%s is for check --kubernetes", name))
+				}
+			}
 			if file == "" {
 				file = defaultConfig
 			}
@@ -54,6 +78,7 @@ func checkCommand(e *env) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (default "+defaultConfig+")")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	manifests.flags(cmd)
 	return cmd
 }
 
@@ -85,6 +110,7 @@ type checkService struct {
 	Ready    []step        `json:"ready"`
 	Retire   []step        `json:"retire"`
 	Stop     []step        `json:"stop"`
+	StopLine []phase       `json:"stop_line"`
 	ReadyWay string        `json:"ready_way"`
 }
 
@@ -116,6 +142,7 @@ func check(file string) *checkReport {
 		if i >= 0 {
 			r.Services = append(r.Services, planned(s, &plans[i]))
 		}
+		r.Warnings = append(r.Warnings, stopWarnings(s)...)
 	}
 	return r
 }
@@ -135,7 +162,8 @@ func (r *checkReport) fail(err error) {
 func planned(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) checkService {
 	out := checkService{
 		ServicePlan: *p, Dialects: s.Dialects, After: s.After, Sockets: []checkSocket{},
-		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p), ReadyWay: readyWay(s, p),
+		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p),
+		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p),
 	}
 	for i, sock := range s.Sockets {
 		out.Sockets = append(out.Sockets, checkSocket{sock.Name, 3 + i, sock.Addr.String()})
@@ -247,12 +275,14 @@ func (s *checkService) print(out io.Writer, n int) {
 	for _, b := range []struct {
 		name  string
 		steps []step
-	}{{"start", s.Ready}, {"retire", s.Retire}, {"stop", s.Stop}} {
+	}{{"start", s.Ready}, {"retire", s.Retire}} {
 		for _, st := range b.steps {
 			fmt.Fprintf(t, "  %s\tafter %s: %s\n", b.name, exact(st.At), st.What)
 		}
 	}
 	_ = t.Flush() // an error stays in the errWriter
+	fmt.Fprintf(out, "  stop, from the request, each part at its latest:\n")
+	printPhases(out, "    ", s.StopLine)
 }
 
 func exact(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }

@@ -1,0 +1,147 @@
+package kube
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxFile is the longest text that Read takes, in bytes. A cluster's whole state is
+// shorter; what is longer is most likely not a manifest.
+const MaxFile = 32 << 20
+
+// maxObjects bounds what one file may hold, lists of lists included.
+const maxObjects = 100_000
+
+// Object is one Kubernetes object. Its fields are "" where the document has none.
+type Object struct {
+	File      string
+	Document  int
+	Kind      string
+	Namespace string
+	Name      string
+
+	root     value
+	problems []Problem
+}
+
+// String is kind, namespace and name: "Deployment shop/web", "Namespace shop".
+func (o *Object) String() string {
+	kind := o.Kind
+	if kind == "" {
+		kind = "object"
+	}
+	switch {
+	case o.Name == "":
+		return kind
+	case o.Namespace == "" || o.Kind == "Namespace":
+		return kind + " " + o.Name
+	}
+	return kind + " " + o.Namespace + "/" + o.Name
+}
+
+func (o *Object) place() Place {
+	return Place{File: o.File, Document: o.Document, Line: o.root.line, Object: o.String()}
+}
+
+// Read reads all documents of a text. A List is taken apart; an object of any kind is
+// returned, known or not. An object without a namespace gets the one given. A broken document
+// ends the reading, with a Problem that has its line: where the next one begins cannot
+// be told any more. What came before it is returned.
+func Read(file string, text []byte, namespace string) ([]*Object, []Problem) {
+	if len(text) > MaxFile {
+		return nil, []Problem{{Place{File: file}, "longer than " + strconv.Itoa(MaxFile>>20) + " MiB"}}
+	}
+	r := reader{file: file, namespace: namespace}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for document := 1; ; document++ {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			r.problems = append(r.problems, broken(file, document, err, text))
+			break
+		}
+		if len(node.Content) == 1 && node.Content[0].Tag != "!!null" {
+			r.object(document, node.Content[0], "", 8)
+		}
+	}
+	return r.objects, r.problems
+}
+
+type reader struct {
+	file, namespace string
+	objects         []*Object
+	problems        []Problem
+}
+
+// object adds a node, or the items of a list, which may be lists themselves down to depth.
+func (r *reader) object(document int, node *yaml.Node, path string, depth int) {
+	o := &Object{File: r.file, Document: document}
+	o.root = value{follow(node), path, node.Line, o}
+	if o.root.node == nil || o.root.node.Kind != yaml.MappingNode {
+		r.problems = append(r.problems, Problem{o.root.place(), "must be a mapping, with kind and metadata"})
+		return
+	}
+	o.Kind = o.root.get("kind").text()
+	if items := o.root.get("items"); strings.HasSuffix(o.Kind, "List") && items.node != nil && items.node.Kind == yaml.SequenceNode {
+		for i, item := range items.node.Content {
+			if depth == 0 || len(r.objects) >= maxObjects {
+				r.problems = append(r.problems, Problem{items.place(), "too many objects, or lists in lists"})
+				return
+			}
+			r.object(document, item, items.path+"["+strconv.Itoa(i)+"]", depth-1)
+		}
+		return
+	}
+	meta := o.root.get("metadata")
+	o.Name, o.Namespace = meta.get("name").text(), meta.get("namespace").text()
+	if o.Namespace == "" {
+		o.Namespace = r.namespace
+	}
+	if o.Kind == "" {
+		r.problems = append(r.problems, Problem{o.root.get("kind").place(), "no kind: not a Kubernetes object"})
+		return
+	}
+	r.objects = append(r.objects, o)
+}
+
+var (
+	lineOfError  = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	parserError  = regexp.MustCompile(`^did not find expected (?:<|',' or|'-'|key|node content)`)
+	anchorError  = regexp.MustCompile(`^unknown anchor '([^']*)'`)
+	withoutPlace = regexp.MustCompile(`UTF-8|control characters|invalid Unicode|byte order`)
+)
+
+// broken turns the library's error, "yaml: line 3: did not …", into a place and a text. The library
+// counts the lines of its parser's errors from 0, those of its scanner's from 1, and leaves out the first line.
+func broken(file string, document int, err error, text []byte) Problem {
+	p := Problem{Place: Place{File: file, Document: document}, Problem: err.Error()}
+	if m := lineOfError.FindStringSubmatch(p.Problem); m != nil {
+		line, _ := strconv.Atoi(m[1]) // no number is the first line
+		said := p.Problem[len(m[0]):]
+		switch anchor := anchorError.FindStringSubmatch(said); {
+		case anchor != nil:
+			line = 0
+			if at := bytes.Index(text, []byte("*"+anchor[1])); at >= 0 {
+				line = 1 + bytes.Count(text[:at], []byte("\n"))
+			}
+		case parserError.MatchString(said):
+			line++
+		case line == 0 && !withoutPlace.MatchString(said):
+			line = 1
+		}
+		p.Line, p.Problem = line, "broken YAML: "+said
+	}
+	if bytes.Contains(text, []byte("{{")) {
+		p.Problem += "; a template has to be rendered first: helm template … | handoverd check --kubernetes -"
+	}
+	return p
+}
