@@ -9,6 +9,15 @@ import (
 // work has not been admitted and belongs elsewhere.
 var ErrDraining = errors.New("drain: draining, no new work is admitted")
 
+// ErrDeadline is the cause with which a Sequence ends its drain when the time
+// for it is used up.
+var ErrDeadline = errors.New("drain: the deadline is reached")
+
+// ErrEnding is the cause with which the contexts of requests and jobs end
+// shortly before a drain's deadline: what is not over by now will be cut, and
+// there is just time left to say so to the client, or to give a job back.
+var ErrEnding = errors.New("drain: the deadline is near")
+
 // An IncompleteError says that a drain's context ended before the work did. It
 // is returned by the Shutdown methods of Group and Server, which leave the
 // active work running: Close cuts it.
@@ -24,16 +33,26 @@ type IncompleteError struct {
 	// requests is sure to notice nothing. Always 0 for a Group.
 	Idle int
 
+	// Stragglers names the active work, the oldest first. It may differ from
+	// Active by what began or ended between two looks, and because a
+	// connection of HTTP/2 carries several requests.
+	Stragglers []Straggler
+
 	// Err is the context's cause.
 	Err error
 }
 
-// Error names the counts and the cause.
+// Error names the counts, the cause, and the first stragglers.
 func (e *IncompleteError) Error() string {
+	text := fmt.Sprintf("drain: incomplete, %d active", e.Active)
 	if e.Idle > 0 {
-		return fmt.Sprintf("drain: incomplete, %d active, %d idle: %v", e.Active, e.Idle, e.Err)
+		text += fmt.Sprintf(", %d idle", e.Idle)
 	}
-	return fmt.Sprintf("drain: incomplete, %d active: %v", e.Active, e.Err)
+	text += fmt.Sprintf(": %v", e.Err)
+	if len(e.Stragglers) > 0 {
+		text += ": " + names(e.Stragglers)
+	}
+	return text
 }
 
 // Unwrap returns the context's cause.

@@ -1,11 +1,14 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A Group is work in flight: connections, requests, jobs. It covers what
@@ -24,25 +27,45 @@ type Group struct {
 	members   map[*member]struct{}
 	listeners map[*listener]struct{}
 	accepting int // Accept calls under way; each may still bring a connection
+	observer  *observer
+	came      arrivals
+	probed    bool // connections may be probes: who knows better counts them
+}
+
+// arrivals counts the connections since it was reset.
+type arrivals struct {
+	n    int
+	last time.Time
 }
 
 // A member is one piece of work in a Group.
 type member struct {
 	group *Group
+	kind  Kind
+	since time.Time
+	label string       // fixed by StartNamed
 	conn  net.Conn     // what Close closes; nil for work admitted by Start
 	state atomic.Int32 // http.ConnState, kept for Server; StateNew is 0
+	http  httpMember   // used by Server alone
+
+	observer *observer // who was told of its begin
 }
 
-// Start admits one piece of work. The caller must call done when it has ended;
-// calling done again does nothing. While draining the error is ErrDraining and
-// done is nil.
-func (g *Group) Start() (done func(), err error) {
+// Start admits one piece of work, a job. The caller must call done when it has
+// ended; calling done again does nothing. While draining the error is
+// ErrDraining and done is nil.
+func (g *Group) Start() (done func(), err error) { return g.StartNamed("") }
+
+// StartNamed is Start for work with a name, which a straggler is called by.
+func (g *Group) StartNamed(name string) (done func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.draining.Load() {
 		return nil, ErrDraining
 	}
-	return g.joinLocked(nil).leave, nil
+	m := g.joinLocked(Job, nil)
+	m.label = name
+	return m.leave, nil
 }
 
 // Draining returns a channel that is closed when Shutdown or Close begins. Use
@@ -83,8 +106,56 @@ func (g *Group) Shutdown(ctx context.Context) error {
 	case <-empty:
 		return lerr
 	case <-ctx.Done():
-		return &IncompleteError{Active: g.Len(), Err: context.Cause(ctx)}
+		left := g.stragglers()
+		return &IncompleteError{Active: len(left), Stragglers: left, Err: context.Cause(ctx)}
 	}
+}
+
+// stragglers lists the work in flight, the oldest first.
+func (g *Group) stragglers() []Straggler {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := make([]Straggler, 0, len(g.members))
+	for m := range g.members {
+		list = append(list, Straggler{m.kind, m.name(), now.Sub(m.since)})
+	}
+	slices.SortFunc(list, byAge)
+	return list
+}
+
+// byAge orders stragglers, the oldest first.
+func byAge(a, b Straggler) int { return cmp.Compare(b.Age, a.Age) }
+
+// name is what a straggler is called by.
+func (m *member) name() string {
+	if m.label == "" && m.conn != nil {
+		return m.conn.RemoteAddr().String()
+	}
+	return m.label
+}
+
+// observe sets where the group reports to. Work that is in flight already is
+// reported as begun, so that its end does not count below zero.
+func (g *Group) observe(o *observer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.observer = o
+	for m := range g.members {
+		m.observer = o
+		o.begin(m.kind)
+	}
+}
+
+// arrivals returns how many connections came since the last reset, and when the
+// last of them did.
+func (g *Group) arrivals(reset bool) (n int, last time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if reset {
+		g.came = arrivals{}
+	}
+	return g.came.n, g.came.last
 }
 
 // Close closes the group's listeners and tracked connections at once. Work
@@ -143,9 +214,10 @@ func (g *Group) initLocked() {
 }
 
 // joinLocked adds a member; c may be nil.
-func (g *Group) joinLocked(c net.Conn) *member {
+func (g *Group) joinLocked(k Kind, c net.Conn) *member {
 	g.initLocked()
-	m := &member{group: g, conn: c}
+	m := &member{group: g, kind: k, since: time.Now(), conn: c, observer: g.observer}
+	m.observer.begin(m.kind)
 	g.members[m] = struct{}{}
 	return m
 }
@@ -154,9 +226,19 @@ func (g *Group) joinLocked(c net.Conn) *member {
 func (m *member) leave() {
 	g := m.group
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	_, in := g.members[m]
 	delete(g.members, m)
+	o := m.observer
+	timer := m.http.timer
 	g.signalLocked()
+	g.mu.Unlock()
+	if !in {
+		return
+	}
+	if timer != nil {
+		timer.Stop()
+	}
+	o.end(m.kind, time.Since(m.since), m.name)
 }
 
 // signalLocked closes empty when the drain has nothing to wait for. It happens
@@ -193,5 +275,9 @@ func (g *Group) accept(inner net.Listener) (net.Conn, *member, error) {
 		g.signalLocked()
 		return nil, nil, err
 	}
-	return c, g.joinLocked(c), nil
+	m := g.joinLocked(Connection, c)
+	if !g.probed {
+		g.came.n, g.came.last = g.came.n+1, m.since
+	}
+	return c, m, nil
 }

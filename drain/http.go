@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // A Server is an http.Server that leaves without losing a request. Make one
@@ -24,8 +26,10 @@ import (
 //     is left to the other holders of the socket. A connection that Accept
 //     returned in the same moment is served like any other.
 //   - Every request whose handler starts from now on is answered with
-//     "Connection: close", so the client knows before it sends another one. On
-//     HTTP/2 the same header makes net/http send GOAWAY on that connection.
+//     "Connection: close", so the client knows before it sends another one.
+//   - HTTP/2 connections get a GOAWAY that names no last stream, and the real
+//     one only when the client has answered a PING behind the first: see h2.go.
+//     Nothing that the client sends meanwhile is refused.
 //   - A request that was read before, or whose handler runs or streams, ends as
 //     usual; its connection stays open for one more request.
 //   - Idle connections, and new ones that have not sent a byte, stay open until
@@ -33,6 +37,8 @@ import (
 //     enough for a client that pauses longer.
 //   - A request that asks for an upgrade is not told to close, and a hijacked
 //     connection counts until it is closed.
+//   - The contexts of requests end shortly before the context's deadline, with
+//     the cause ErrEnding, so that a handler can still answer.
 //   - Only when no connection is left, or the context has ended, is
 //     http.Server.Shutdown called. In the latter case a request that arrives on
 //     an idle connection in just that moment is lost: see IncompleteError.
@@ -42,14 +48,39 @@ import (
 // whole. "OPTIONS *" is answered by net/http itself, without the header.
 // Functions given to http.Server.RegisterOnShutdown run last; use Draining to
 // tell long streams and WebSockets to end.
+//
+// The fields are set before Serve and not changed after it.
 type Server struct {
+	// Age bounds the life of a connection. One that is asked to leave gets
+	// "Connection: close" with its next response, or GOAWAY at once on HTTP/2.
+	// The zero value sets no bound.
+	Age Age
+
+	// Window spreads the leave: each connection is asked at a random moment of
+	// it, so that the clients do not all come back at once; at most half of the
+	// time that the context gives. 0: all are asked at the begin.
+	Window time.Duration
+
+	// Answer is how long before the deadline of Shutdown's context the contexts
+	// of requests end. 0 is 1 s, and at most half of the time there is;
+	// negative: they do not end.
+	Answer time.Duration
+
+	// Label names a request in the account of what was cut. It is called when
+	// the handler starts, so r.Pattern is not known yet. nil is the method and
+	// the pattern of the ServeMux, or the path with any other handler.
+	Label func(r *http.Request) string
+
 	srv   *http.Server
 	group Group
+	leave atomic.Pointer[leaving]
+	live  requests
 
-	once     sync.Once // installs the hooks
-	next     http.Handler
-	previous func(net.Conn, http.ConnState)
-	foreign  sync.Map // *tls.Conn given by the caller's own TLS listener -> *member
+	once      sync.Once // installs the hooks
+	next      http.Handler
+	previous  func(net.Conn, http.ConnState)
+	foreign   sync.Map  // *tls.Conn given by the caller's own TLS listener -> *member
+	wrapHTTP2 sync.Once // once net/http has configured HTTP/2
 
 	finish   sync.Once
 	finished chan struct{} // closed when Shutdown returns or Close is called
@@ -60,7 +91,9 @@ type Server struct {
 // wraps both, once; an existing ConnState hook goes on being called. Listeners
 // served by srv itself are not drained by this package.
 func HTTP(srv *http.Server) *Server {
-	return &Server{srv: srv, finished: make(chan struct{})}
+	s := &Server{srv: srv, finished: make(chan struct{})}
+	s.group.probed = true
+	return s
 }
 
 // Serve accepts connections from l and answers them. It takes l. It may be
@@ -105,6 +138,7 @@ func (s *Server) Len() int { return s.group.Len() }
 // *IncompleteError with both counts. It may be called several times.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.finish.Do(s.end)
+	defer s.begin(ctx)()
 	err := s.group.Shutdown(ctx)
 	incomplete, late := errors.AsType[*IncompleteError](err)
 	if !late {
@@ -116,6 +150,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	incomplete.Active, incomplete.Idle = s.count()
+	incomplete.Stragglers = s.stragglers()
 	// With a context that has ended this closes what is idle and waits for
 	// nothing; what it returns is the end of that context.
 	ended, cancel := context.WithCancel(context.Background())
@@ -145,27 +180,6 @@ func (s *Server) Close() error {
 
 func (s *Server) end() { close(s.finished) }
 
-// install puts the wrappers into the borrowed server.
-func (s *Server) install() {
-	s.next = s.srv.Handler
-	if s.next == nil {
-		s.next = http.DefaultServeMux
-	}
-	s.previous = s.srv.ConnState
-	s.srv.Handler = http.HandlerFunc(s.handle)
-	s.srv.ConnState = s.connState
-}
-
-// handle tells the client to go away if the drain has begun. A drain that
-// begins after the look leaves the connection open for one more request, which
-// is the safe side.
-func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
-	if s.group.draining.Load() && !upgrades(r) {
-		w.Header().Set("Connection", "close")
-	}
-	s.next.ServeHTTP(w, r)
-}
-
 // upgrades tells whether the response may have to say "Connection: Upgrade":
 // a reverse proxy adds its header to ours, and the client would see both. The
 // offer of h2c is made by plain clients, and net/http never takes it up.
@@ -176,25 +190,36 @@ func upgrades(r *http.Request) bool {
 
 // connState keeps the state for the account that Shutdown gives.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
-	m := memberOf(c)
-	if m != nil && m.group != &s.group {
-		m = nil // tracked by a Group of the caller's, beneath its TLS listener
+	if h, ok := c.(interface{ original() net.Conn }); ok {
+		c = h.original() // what the caller's hook has seen before HTTP/2 began
 	}
-	if m == nil {
-		if v, ok := s.foreign.Load(c); ok {
-			m, _ = v.(*member)
-			if state == http.StateClosed || state == http.StateHijacked {
-				s.foreign.Delete(c)
-				m.leave()
-			}
-		}
-	}
-	if m != nil {
+	if m := s.memberOf(c); m != nil {
 		m.state.Store(int32(state))
+		if state == http.StateHijacked {
+			m.hijacked()
+		}
+		if _, ok := s.foreign.Load(c); ok && (state == http.StateClosed || state == http.StateHijacked) {
+			s.foreign.Delete(c)
+			m.leave()
+		}
 	}
 	if s.previous != nil {
 		s.previous(c, state)
 	}
+}
+
+// memberOf finds the member of this server behind a connection.
+func (s *Server) memberOf(c net.Conn) *member {
+	if m := memberOf(c); m != nil && m.group == &s.group {
+		return m
+	}
+	// Either unknown, or tracked by a Group of the caller's, beneath its TLS
+	// listener.
+	if v, ok := s.foreign.Load(c); ok {
+		m, _ := v.(*member)
+		return m
+	}
+	return nil
 }
 
 // count splits what is left. A new connection that has not sent a whole request
@@ -227,10 +252,13 @@ type httpListener struct {
 
 // Accept returns the next connection, which counts until it is closed.
 func (l *httpListener) Accept() (net.Conn, error) {
+	// net/http has set up its protocols by now, and no connection exists yet.
+	l.server.wrapHTTP2.Do(l.server.installHTTP2)
 	c, m, err := l.group.accept(l.Listener)
 	if err != nil {
 		return nil, err
 	}
+	l.server.adopt(m)
 	if t, ok := c.(*tls.Conn); ok {
 		l.server.foreign.Store(net.Conn(t), m)
 		return t, nil

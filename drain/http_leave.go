@@ -1,0 +1,150 @@
+package drain
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// answerTime is the default of Server.Answer and Workers.Return.
+const answerTime = time.Second
+
+// An httpMember is what a Server knows of one connection.
+type httpMember struct {
+	timer   *time.Timer // for its age, then for its grace; guarded by group.mu
+	slot    float64     // where in the window it is asked to leave, 0 to 1
+	asked   atomic.Bool // to leave, because of its age
+	first   atomic.Bool // it has brought a request
+	probe   atomic.Bool // by which a prober asked: see Sequence.ReadyHandler
+	h2      atomic.Pointer[h2conn]
+	current atomic.Pointer[request] // the latest one; the only one on HTTP/1
+}
+
+// A leaving is when a Server's connections are asked to leave.
+type leaving struct {
+	begin  time.Time
+	window time.Duration
+}
+
+// memberKey finds a connection's member in the context of its requests.
+type memberKey struct{}
+
+// install puts the wrappers into the borrowed server.
+func (s *Server) install() {
+	s.next = s.srv.Handler
+	if s.next == nil {
+		s.next = http.DefaultServeMux
+	}
+	s.live.init(s.next, s.Label)
+	s.previous = s.srv.ConnState
+	s.srv.Handler = http.HandlerFunc(s.handle)
+	s.srv.ConnState = s.connState
+	base, conn := s.srv.BaseContext, s.srv.ConnContext
+	s.srv.BaseContext = func(l net.Listener) context.Context {
+		ctx := context.Background()
+		if base != nil {
+			ctx = base(l)
+		}
+		return s.live.context(ctx)
+	}
+	s.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if conn != nil {
+			ctx = conn(ctx, c)
+		}
+		if m := s.memberOf(c); m != nil {
+			ctx = context.WithValue(ctx, memberKey{}, m)
+		}
+		return ctx
+	}
+}
+
+// adopt begins the life of a connection.
+func (s *Server) adopt(m *member) {
+	m.http.slot = rand.Float64()
+	if s.Age.Max > 0 {
+		m.arm(s.Age.draw(), func() { s.expire(m) })
+	}
+}
+
+// arm sets the one timer of a member, unless that has left.
+func (m *member) arm(d time.Duration, f func()) {
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	if _, in := m.group.members[m]; in {
+		m.http.timer = time.AfterFunc(d, f)
+	}
+}
+
+// expire asks a connection to leave that has reached its age, and gives it its
+// grace.
+func (s *Server) expire(m *member) {
+	m.http.asked.Store(true)
+	if h := m.http.h2.Load(); h != nil {
+		h.goAway()
+	}
+	if s.Age.Grace > 0 {
+		m.arm(s.Age.Grace, m.cut)
+	}
+}
+
+// cut closes a connection under its owner's hands.
+func (m *member) cut() {
+	// It is closed for being open too long; how that ends is no news.
+	_ = m.conn.Close()
+	m.leave()
+}
+
+// begin starts the clocks of a leave and returns what stops them.
+func (s *Server) begin(ctx context.Context) (stop func()) {
+	deadline, bounded := ctx.Deadline()
+	s.leave.CompareAndSwap(nil, &leaving{time.Now(), portion(s.Window, deadline, bounded)})
+	s.askHTTP2()
+	if s.Answer < 0 || !bounded {
+		return func() {}
+	}
+	answer := s.Answer
+	if answer == 0 {
+		answer = answerTime
+	}
+	t := time.AfterFunc(time.Until(deadline)-portion(answer, deadline, bounded), s.live.end)
+	return func() { t.Stop() }
+}
+
+// mustLeave tells whether a connection is asked to leave by its next response.
+// A drain that begins after the look leaves it open for one more request, which
+// is the safe side. m is nil for a connection that nobody tracks.
+func (s *Server) mustLeave(m *member) bool {
+	if m != nil && m.http.asked.Load() {
+		return true
+	}
+	if !s.group.draining.Load() {
+		return false
+	}
+	return m == nil || s.wait(m) <= 0
+}
+
+// wait is how long it is until a connection is asked to leave by a drain that
+// has begun.
+func (s *Server) wait(m *member) time.Duration {
+	l := s.leave.Load()
+	if l == nil || l.window == 0 {
+		return 0
+	}
+	return time.Until(l.begin.Add(time.Duration(m.http.slot * float64(l.window))))
+}
+
+// askHTTP2 sends the GOAWAYs of a drain, each at its moment. A connection that
+// has not brought a request yet gets its own with the first one: a client that
+// is told to go before it could ask would have connected for nothing.
+func (s *Server) askHTTP2() {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	for m := range s.group.members {
+		if h := m.http.h2.Load(); h != nil && m.http.first.Load() {
+			time.AfterFunc(max(s.wait(m), 0), h.goAway)
+		}
+	}
+}

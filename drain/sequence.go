@@ -1,0 +1,269 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A Supervisor asks this process to leave, and knows the deadline.
+// *handover.Child is one.
+type Supervisor interface {
+	// Draining is closed when the process is to finish: another one serves.
+	Draining() <-chan struct{}
+
+	// DrainContext gives a context that ends a little before the supervisor
+	// ends the process.
+	DrainContext(parent context.Context) (context.Context, context.CancelFunc)
+}
+
+// A Sequence is the ordered end of a program: lame duck, drain, closing, within
+// one deadline. The zero value is ready, with the defaults said at each field;
+// set the fields and register everything before Run. A Sequence must not be
+// copied after first use.
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+//	defer stop()
+//	server := drain.HTTP(&http.Server{Handler: mux})
+//	seq := &drain.Sequence{LameDuck: drain.Timer(5 * time.Second)}
+//	seq.Add("http", server)
+//	seq.OnClose("database", func(context.Context) error { return db.Close() })
+//	mux.Handle("/ready", seq.ReadyHandler())
+//	go server.Serve(listener)
+//	if err := seq.Run(ctx); err != nil {
+//		log.Print(err) // what was cut
+//		os.Exit(3)
+//	}
+type Sequence struct {
+	// Deadline is the time from the signal to the exit; all phases are within
+	// it. 0 is 25 s, which leaves 5 of a platform's 30. After a hand-over the
+	// supervisor's deadline stands in its place.
+	Deadline time.Duration
+
+	// LameDuck says how the wait for the routing layer ends. nil: there is no
+	// such phase. Left out after a hand-over, as new clients reach another
+	// generation already.
+	LameDuck Loop
+
+	// Drain is the longest the drain may take. 0: all that the other phases
+	// leave.
+	Drain time.Duration
+
+	// Closing is kept for the closers; the drain cannot eat it. 0 is 5 s, or a
+	// fifth of the deadline if that is less; negative is nothing. What the
+	// drain leaves of its own time is the closers' as well.
+	Closing time.Duration
+
+	// Supervisor may begin the sequence, too. nil: there is none.
+	Supervisor Supervisor
+
+	// Metrics is told of everything. May be nil.
+	Metrics Metrics
+
+	// OnPhase is called on each change of phase, by Run, which waits for it.
+	// May be nil.
+	OnPhase func(Transition)
+
+	// OnLong is called when a request or job has ended that took longer than
+	// any before, and longer than a drain would have waited for it: raise
+	// Deadline before the next stop cuts one. May be nil.
+	OnLong func(Seen)
+
+	once     sync.Once
+	begun    chan struct{}
+	observer observer
+	probes   probes
+
+	mu      sync.Mutex // guards what follows
+	phase   Phase
+	lame    bool   // has been a lame duck
+	cause   string // of the begin by hand
+	unready string
+	report  Report
+	targets []target
+	closers []closer
+}
+
+// A target is a Target by its name.
+type target struct {
+	name string
+	Target
+}
+
+// defaultDeadline and defaultClosing are those of the fields.
+const (
+	defaultDeadline = 25 * time.Second
+	defaultClosing  = 5 * time.Second
+)
+
+func (s *Sequence) init() { s.once.Do(s.initOnce) }
+
+func (s *Sequence) initOnce() {
+	s.begun = make(chan struct{})
+	s.observer.metrics, s.observer.long = s.Metrics, s.OnLong
+	s.observer.longest = make(map[Kind]Seen)
+	s.observer.limit = s.drainLimit()
+	if p, ok := s.LameDuck.(ProbesSeen); ok {
+		s.probes.per, s.probes.within = p.Per, p.Within
+	}
+}
+
+// deadline is the field, or its default.
+func (s *Sequence) deadline() time.Duration {
+	if s.Deadline == 0 {
+		return defaultDeadline
+	}
+	return s.Deadline
+}
+
+// reserve is the closers' share of total.
+func (s *Sequence) reserve(total time.Duration) time.Duration {
+	switch {
+	case s.Closing < 0:
+		return 0
+	case s.Closing == 0:
+		return min(defaultClosing, total/5)
+	}
+	return min(s.Closing, total/2) // a supervisor's deadline may be shorter than planned
+}
+
+// wait is the longest the lame duck phase may take.
+func (s *Sequence) wait() time.Duration {
+	if s.LameDuck == nil {
+		return 0
+	}
+	return s.LameDuck.limit()
+}
+
+// Budget returns the time line of a stop, for check and for print.
+func (s *Sequence) Budget() Budget {
+	total := s.deadline()
+	reserve := s.reserve(total)
+	if s.Closing > 0 {
+		reserve = s.Closing
+	}
+	return Budget{Key: "Deadline", Limit: total, LameDuck: s.wait(), Drain: s.Drain, KillGrace: reserve}
+}
+
+// drainLimit is how long a drain waits for a piece of work, at the least.
+func (s *Sequence) drainLimit() time.Duration {
+	if s.Drain > 0 {
+		return s.Drain
+	}
+	b := s.Budget()
+	return b.Limit - b.sum()
+}
+
+// Add registers what is drained, all of it at the same time. The name is what a
+// straggler is called by when t cannot name one. Call it before Run.
+func (s *Sequence) Add(name string, t Target) {
+	s.init()
+	s.mu.Lock()
+	s.targets = append(s.targets, target{name, t})
+	s.mu.Unlock()
+	if o, ok := t.(observable); ok {
+		o.observe(&s.observer)
+	}
+}
+
+// Begin begins the sequence by hand; why is for the account. Only the first
+// begin of any kind counts.
+func (s *Sequence) Begin(why string) {
+	s.init()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == "" {
+		s.cause = cmp.Or(why, "asked")
+		close(s.begun)
+	}
+}
+
+// Phase returns the phase.
+func (s *Sequence) Phase() Phase {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase
+}
+
+// Report returns the account so far.
+func (s *Sequence) Report() Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.report
+}
+
+// Longest returns the longest request and the longest job that have ended, and
+// whether a drain would have waited for each. Event streams and hijacked
+// connections do not count: they live for as long as their clients like.
+func (s *Sequence) Longest() (seen []Seen, fit bool) {
+	s.init()
+	seen, fit = s.observer.seen(), true
+	for _, one := range seen {
+		fit = fit && (s.observer.limit <= 0 || one.Took <= s.observer.limit)
+	}
+	return seen, fit
+}
+
+// Run waits for the begin and goes through the phases. What begins it is the
+// end of ctx (a signal, by signal.NotifyContext), Supervisor, or Begin.
+//
+// It returns nil when nothing was cut off and every closer succeeded; otherwise
+// an error that has a *CutError if something was cut. Times that cannot work
+// are a *BudgetError and mistaken closers an error, both at once, before it
+// waits. It returns by the deadline, whatever targets and closers do; then the
+// program should exit. Run is called once.
+func (s *Sequence) Run(ctx context.Context) error {
+	s.init()
+	if err := s.Budget().Check(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	closers, err := order(s.closers)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	r := &run{Sequence: s, signal: ctx}
+	r.await()
+	defer r.limits.stop()
+	if !r.handover {
+		r.lameDuck()
+	}
+	stragglers := r.drain()
+	hung, failed := r.close(closers)
+	return errors.Join(r.done(append(stragglers, hung...)), failed)
+}
+
+// enter changes the phase and tells.
+func (s *Sequence) enter(p Phase, cause string) {
+	now := time.Now()
+	s.mu.Lock()
+	from := s.phase
+	s.phase = p
+	s.lame = s.lame || p == LameDuck
+	s.mu.Unlock()
+	if from == p {
+		return
+	}
+	if s.Metrics != nil {
+		s.Metrics.SetPhase(p)
+	}
+	if s.OnPhase != nil {
+		s.OnPhase(Transition{From: from, To: p, At: now, Cause: cause})
+	}
+}
+
+// account changes the report.
+func (s *Sequence) account(f func(r *Report)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.report)
+}
+
+// why is what to say of a context that has ended.
+func why(ctx context.Context) string {
+	return fmt.Sprint(context.Cause(ctx))
+}
