@@ -37,6 +37,7 @@ type environ struct {
 	notify     string
 	fds        []passed // in order of descriptors
 	byKey      bool     // names are those of HANDOVER_FD_<NAME>: compare by socketKey
+	own        []string // sockets that no other generation has
 }
 
 type passed struct {
@@ -54,7 +55,7 @@ func consumeEnviron() (environ, error) {
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
-		case wire.EnvFD, envListenFDs, envListenPID, envListenPIDFDID, envListenNames:
+		case wire.EnvFD, wire.EnvPerGeneration, envListenFDs, envListenPID, envListenPIDFDID, envListenNames:
 		default:
 			if !strings.HasPrefix(key, wire.EnvSocketPrefix) {
 				continue
@@ -183,6 +184,9 @@ func (env *environ) parseSupervised(m map[string]string, control string) error {
 		}
 		slices.SortFunc(env.fds, func(a, b passed) int { return a.fd - b.fd })
 	}
+	if s := m[wire.EnvPerGeneration]; s != "" {
+		env.own = strings.Split(s, ":")
+	}
 	seen := make(map[string]bool)
 	used := map[int]bool{env.control: true}
 	for _, p := range env.fds {
@@ -207,6 +211,11 @@ func parseFD(key, value string) (int, error) {
 		return -1, fmt.Errorf("handover: %s=%.40q is no descriptor from %d on", key, value, firstFD)
 	}
 	return fd, nil
+}
+
+// alone says whether no other generation has the socket called name.
+func (env *environ) alone(name string) bool {
+	return slices.ContainsFunc(env.own, func(s string) bool { return socketKey(s) == socketKey(name) })
 }
 
 // socketKey is the form of name in HANDOVER_FD_<NAME>.

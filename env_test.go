@@ -31,6 +31,9 @@ func TestParseEnviron(t *testing.T) {
 		{"supervised", "LISTEN_PID=4711 LISTEN_FDS=2 LISTEN_FDNAMES=a:b-c HANDOVER_FD=5 HANDOVER_FD_A=3 HANDOVER_FD_B_C=4" + gen, environ{
 			supervised: true, activated: true, control: 5, generation: 2, service: "web", fds: []passed{{"a", 3}, {"b-c", 4}},
 		}},
+		{"one alone", "HANDOVER_FD=4 HANDOVER_FD_A=3 HANDOVER_PER_GENERATION=a:b-c" + gen, environ{
+			supervised: true, byKey: true, control: 4, generation: 2, service: "web", fds: []passed{{"a", 3}}, own: []string{"a", "b-c"},
+		}},
 		{"no sockets", "HANDOVER_FD=3" + gen, environ{supervised: true, byKey: true, control: 3, generation: 2, service: "web"}},
 		{"no sockets, with LISTEN_FDS", "LISTEN_PID=4711 LISTEN_FDS=0 LISTEN_FDNAMES= HANDOVER_FD=3" + gen, environ{
 			supervised: true, activated: true, control: 3, generation: 2, service: "web", fds: []passed{},

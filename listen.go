@@ -14,7 +14,8 @@ import (
 //
 // A supervised listener does not accept before the supervisor says so, which
 // is while Ready waits: until then Accept blocks, Addr works, and the socket
-// is in no epoll set. A name that is not there is a *[SocketError] wrapping
+// is in no epoll set. One that is bound for this generation alone
+// (per_generation) accepts at once: nobody else does there. A name that is not there is a *[SocketError] wrapping
 // [ErrNoSocket] and listing those that are; each can be taken once, before
 // Ready.
 //
@@ -41,7 +42,7 @@ func (c *Child) Listen(name, network, address string) (net.Listener, error) {
 		return nil, err
 	}
 	l := &listener{newLate(name, network, fd, addr, openListener)}
-	c.accept.add(l)
+	c.behindGate(name, l)
 	if c.conn == nil { // activated by systemd: nothing to wait for
 		ln, err := l.get("listen")
 		if err != nil {
@@ -73,7 +74,7 @@ func (c *Child) ListenPacket(name, network, address string) (net.PacketConn, err
 		return nil, err
 	}
 	p := &packetConn{late: newLate(name, network, fd, addr, net.FilePacketConn)}
-	c.accept.add(p)
+	c.behindGate(name, p)
 	if c.conn == nil {
 		pc, err := p.get(op)
 		if err != nil {
@@ -82,6 +83,16 @@ func (c *Child) ListenPacket(name, network, address string) (net.PacketConn, err
 		return pc, nil
 	}
 	return p, nil
+}
+
+// behindGate has l wait until this generation may accept. A socket that no other
+// generation has need not: probes that ask there want to be answered before.
+func (c *Child) behindGate(name string, l interface{ settle(error) }) {
+	if c.env.alone(name) {
+		l.settle(nil)
+		return
+	}
+	c.accept.add(l)
 }
 
 // File gives any other inherited descriptor; the caller owns it. Of a

@@ -77,10 +77,11 @@ func (l *loop) sendSockets(c *child) {
 	if g == nil || l.children[c.at] != c {
 		return
 	}
-	for i := 0; i < len(g.Spec.Keys) || i == 0; i += fdpass.MaxFiles {
+	keys := g.keys()
+	for i := 0; i < len(keys) || i == 0; i += fdpass.MaxFiles {
 		m := wire.Message{Verb: wire.Sockets}
 		var files []*os.File
-		for _, k := range g.Spec.Keys[i:min(i+fdpass.MaxFiles, len(g.Spec.Keys))] {
+		for _, k := range keys[i:min(i+fdpass.MaxFiles, len(keys))] {
 			s := l.sockets.open[k.Key]
 			if s == nil {
 				continue

@@ -89,7 +89,8 @@ type SocketConfig struct {
 	Options fdpass.Options `json:"options"`
 	// Line is the line of the file, 0 when it came from flags.
 	Line int `json:"line,omitempty"`
-	// PerGeneration is always false in this version.
+	// PerGeneration binds the socket anew for each generation, and removes it with
+	// that. A path has ${HANDOVER_GENERATION} in it, an IP address port 0.
 	PerGeneration bool `json:"per_generation,omitempty"`
 }
 
@@ -101,6 +102,38 @@ type ReadyConfig struct {
 	Bake      time.Duration `json:"bake"`
 	// AliveFor is how long it has to live to be ready by "alive".
 	AliveFor time.Duration `json:"alive_for,omitempty"`
+	// FD is the number at which the program has the pipe of "newline"; 0: the
+	// first one free.
+	FD int `json:"fd,omitempty"`
+	// Probe is what the program is asked, where When is "http", "tcp" or "exec",
+	// and while it bakes; nil: nothing. Gate is who has to agree before the commit,
+	// where an old generation serves; nil: nobody.
+	Probe *ProbeConfig `json:"probe,omitempty"`
+	Gate  *ProbeConfig `json:"gate,omitempty"`
+}
+
+// ProbeConfig is a question that is asked until it is answered well.
+// ${HANDOVER_GENERATION} is expanded in Address, URL and Exec.
+type ProbeConfig struct {
+	// Kind is "http", "tcp" or "exec".
+	Kind string `json:"kind"`
+	// Socket is the name of the service's per-generation socket that is asked;
+	// Address one that the program binds itself; URL one of anybody, of a gate.
+	Socket  string `json:"socket,omitempty"`
+	Address string `json:"address,omitempty"`
+	URL     string `json:"url,omitempty"`
+	// Path and Host are those of the request.
+	Path string `json:"path,omitempty"`
+	Host string `json:"host,omitempty"`
+	// Status is the one that counts as good; 0: any from 200 to 299.
+	Status int      `json:"status,omitempty"`
+	Exec   []string `json:"exec,omitempty"`
+	// Interval is from the end of one question to the next, Timeout for each.
+	Interval time.Duration `json:"interval"`
+	Timeout  time.Duration `json:"timeout"`
+	// Successes and Failures are how many in a row are believed.
+	Successes int `json:"successes"`
+	Failures  int `json:"failures"`
 }
 
 // RetireConfig says how an old generation is retired after the commit.

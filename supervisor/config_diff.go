@@ -112,6 +112,9 @@ func socketsByKey(c *Config) socketIndex {
 	x := socketIndex{byKey: map[string]SocketDiff{}}
 	for _, service := range c.Services {
 		for _, s := range service.Sockets {
+			if s.PerGeneration { // bound anew anyway
+				continue
+			}
 			key := socketKey(service.Name, s)
 			if _, ok := x.byKey[key]; ok {
 				continue

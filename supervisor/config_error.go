@@ -48,6 +48,12 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // the operator believing in a policy that nobody applies.
 var errNotYet = errors.New("not supported yet in this version")
 
+// What tables lack that have no key of their own to blame.
+var (
+	errNoTarget = errors.New("socket or address is missing: whom to ask")
+	errNoGate   = errors.New(`exec or http is missing: who has to agree`)
+)
+
 // AllConfigErrors returns every ConfigError in err, in order.
 func AllConfigErrors(err error) []*ConfigError {
 	// The tree is walked by hand, since errors.As finds only the first.

@@ -58,7 +58,7 @@ func TestFromFlagsErrors(t *testing.T) {
 			"options", nil,
 			FlagOptions{Ready: "nativ", Signal: "KILL", InitGrace: -1, ParentShutdown: -time.Second},
 			[]string{"x"},
-			"--ready: \"nativ\" is none of \"auto\", \"native\", \"notify\", \"accepting\", \"alive\"; did you mean \"native\"?\n" +
+			"--ready: \"nativ\" is none of \"auto\", \"native\", \"notify\", \"newline\", \"accepting\", \"http\", \"tcp\", \"exec\", \"alive\"; did you mean \"native\"?\n" +
 				"--init-grace: -1ns is negative\n--parent-shutdown: -1s is negative\n" +
 				"--signal: SIGKILL cannot be caught, so no program drains on it",
 		},

@@ -8,48 +8,6 @@ const aliveFor = time.Second
 // defaultKillGrace is kill_grace where nothing says it.
 const defaultKillGrace = 5 * time.Second
 
-func ready(t *table) ReadyConfig {
-	r := ReadyConfig{
-		When: t.oneOf("when", "auto",
-			[]string{"auto", "native", "notify", "accepting", "alive"},
-			[]string{"newline", "http", "tcp", "exec"}),
-		InitGrace: t.duration("init_grace", 30*time.Second, time.Millisecond),
-		Settle:    t.duration("settle", 100*time.Millisecond, 0),
-		Bake:      t.duration("bake", 0, 0),
-		AliveFor:  t.duration("alive_for", aliveFor, time.Millisecond),
-	}
-	t.notYet("gate", "fd", "http", "tcp", "exec")
-	// Init grace runs until ready and settled, so what must fit into it is
-	// refused here rather than killed at every start.
-	switch {
-	case r.Settle >= r.InitGrace:
-		t.fail(setKey(t, "settle", "init_grace"), "settle (%s) must be shorter than init_grace (%s), which contains it",
-			r.Settle, r.InitGrace)
-	case r.When == "alive" && r.AliveFor+r.Settle >= r.InitGrace:
-		t.fail(setKey(t, "alive_for", "settle", "init_grace"),
-			"alive_for (%s) + settle (%s) must be shorter than init_grace (%s), which contains them",
-			r.AliveFor, r.Settle, r.InitGrace)
-	}
-	t.finish()
-	return r
-}
-
-// readyFits refuses a way to become ready that the service's sockets make
-// impossible.
-func readyFits(t *table, s *ServiceConfig) {
-	r := &s.Ready
-	if r.When != "accepting" {
-		return
-	}
-	switch {
-	case len(s.Sockets) == 0:
-		t.fail("when", `"accepting" needs a socket, and the service has none`)
-	case acceptingHold+r.Settle >= r.InitGrace:
-		t.fail(setKey(t, "settle", "init_grace", "when"), "%s of accepting + settle (%s) must be shorter than init_grace (%s), which contains them",
-			acceptingHold, r.Settle, r.InitGrace)
-	}
-}
-
 func retire(t *table) RetireConfig {
 	r := RetireConfig{
 		Signal:         t.str("signal", "auto"),

@@ -64,9 +64,11 @@ func (b *builder) socket(name string, parent *table) (SocketConfig, bool) {
 	}
 	s.Addr, s.Options = addr, options
 	if t != parent {
+		s.PerGeneration = t.boolean("per_generation", false)
 		b.socketOptions(t, &s.Options)
 	}
 	b.checkSocket(t, key, &s)
+	checkOwn(t, key, &s)
 	return s, true
 }
 
@@ -104,11 +106,8 @@ func (b *builder) socketOptions(t *table, o *fdpass.Options) {
 	if set("group", o.Group != "") {
 		o.Group = t.str("group", "")
 	}
-	if t.boolean("per_generation", false) {
-		t.notYet("per_generation")
-	}
 	t.notYet(laterSocketKeys...)
-	for _, known := range []string{"backlog", "reuse_port", "v6only", "nonblocking", "mode", "owner", "group"} {
+	for _, known := range []string{"backlog", "reuse_port", "v6only", "nonblocking", "mode", "owner", "group", "per_generation"} {
 		t.get(known)
 	}
 	t.finish()
@@ -172,7 +171,13 @@ func (b *builder) shareSockets(c *Config) {
 			p := placed{s.Name, socket}
 			b.compareHTTP(c, p)
 			key := socketKey(s.Name, socket)
-			if first, ok := byKey[key]; ok {
+			if socket.PerGeneration { // two of them on one path can never be bound
+				key = socket.Addr.Key()
+			}
+			if first, ok := byKey[key]; ok && socket.PerGeneration && !isInet(socket.Addr.Kind) {
+				b.src.fail(p.path(), fmt.Errorf("%s is bound for each generation, and so is that of %s", socket.Addr, first))
+				continue
+			} else if ok && !socket.PerGeneration {
 				b.compareOptions(p, first)
 				continue
 			}

@@ -44,6 +44,7 @@ func (s *ServiceConfig) warnPolicy(warn func(key, format string, args ...any)) {
 	if s.Stop.LameDuck.For == 0 && slices.ContainsFunc(s.Sockets, reachedByNetwork) {
 		warn("stop.lame_duck", "for = 0s: a stop tells no balancer before it drains; its clients are refused until it notices")
 	}
+	s.warnProbe(warn)
 	if s.Ready.When == "alive" {
 		warn("ready.when", "alive is no proof: a program that runs without serving replaces one that serves")
 	}

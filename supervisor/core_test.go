@@ -24,7 +24,7 @@ func testSpec(name string, change ...func(*Spec)) *Spec {
 			Restart: RestartConfig{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second},
 		},
 		Drain: sigTerm,
-		Keys:  []SocketKey{{"http", "tcp:80"}},
+		Keys:  []SocketKey{{Name: "http", Key: "tcp:80"}},
 	}
 	for _, f := range change {
 		f(s)

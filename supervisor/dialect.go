@@ -21,6 +21,8 @@ type handout struct {
 	names      []string // sockets in config order: names[i] is descriptor firstFD+i
 	controlFD  int      // our end of the child protocol
 	notify     string   // path of the notify socket
+	readyFD    int      // what a newline is awaited on; 0: none is
+	own        []ownSocket
 }
 
 // fd is the descriptor number of socket i.
@@ -134,8 +136,28 @@ func (nativeDialect) environ(h *handout) []string {
 	for i, name := range h.names {
 		env = append(env, fmt.Sprintf("%s=%d", variable(name), h.fd(i)))
 	}
+	if h.readyFD != 0 {
+		env = append(env, fmt.Sprintf("%s=%d", envReadyFD, h.readyFD))
+	}
+	var own []string
+	for _, s := range h.own {
+		own = append(own, s.name)
+		env = append(env, envAddressPrefix+strings.TrimPrefix(variable(s.name), wire.EnvSocketPrefix)+"="+s.address)
+	}
+	if len(own) > 0 {
+		env = append(env, wire.EnvPerGeneration+"="+strings.Join(own, ":"))
+	}
 	return env
 }
+
+// What the native dialect says beside what package wire needs.
+const (
+	// envReadyFD is the number of the descriptor on which a newline is awaited.
+	envReadyFD = "HANDOVER_READY_FD"
+	// envAddressPrefix precedes the name of a socket that is this generation's
+	// alone: where a client on this host finds it.
+	envAddressPrefix = "HANDOVER_ADDRESS_"
+)
 
 func (nativeDialect) listenPID() bool          { return false }
 func (nativeDialect) drainSignal() unix.Signal { return 0 }

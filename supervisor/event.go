@@ -68,6 +68,19 @@ type (
 		Idle  []string // sockets that it does not poll
 		Stale bool     // an epoll entry without a descriptor
 	}
+	// evProbe is what its probe has found since the last one: enough successes in
+	// a row, enough failures in a row, or, neither, how it failed.
+	evProbe struct {
+		at
+		OK, Bad bool
+		Text    string
+	}
+	// evGate is what the outside has answered.
+	evGate struct {
+		at
+		OK   bool
+		Text string
+	}
 	// evExited: its main process has exited (and is not reaped yet).
 	evExited struct {
 		at
@@ -88,6 +101,8 @@ func (evAnswered) isEvent()    {}
 func (evReady) isEvent()       {}
 func (evExtend) isEvent()      {}
 func (evSight) isEvent()       {}
+func (evProbe) isEvent()       {}
+func (evGate) isEvent()        {}
 func (evExited) isEvent()      {}
 func (evGone) isEvent()        {}
 func (evTick) isEvent()        {}

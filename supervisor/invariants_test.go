@@ -233,11 +233,28 @@ func (w *walk) checkCommit(prev, next *State, a at) {
 	if g.ReadyAt == 0 || w.now < g.ReadyAt.Add(g.Spec.Config.Ready.Settle) {
 		w.fail("%v is committed before it was ready and settled", a)
 	}
-	if !g.Adopted && len(g.Spec.Keys) > 0 && was != nil && was.Phase != PhaseBaking {
+	if !g.Adopted && g.Spec.shares() && was != nil && was.Phase != PhaseBaking {
 		w.fail("%v is committed and accepts on nothing", a)
 	}
 	if g.Hello && !g.AcceptSent {
 		w.fail("%v is committed and was not told to accept", a)
+	}
+	// Whom the outside or its own probe has not found good is not committed beside
+	// one that serves.
+	cfg := &g.Spec.Config.Ready
+	if serves := prev.Services[a.Service].Serving(); serves != nil && !serves.Exited && next.Services[a.Service].in(PhaseEnding) == nil {
+		if cfg.Gate != nil && !g.GateOpen {
+			w.fail("%v is committed before the gate opened", a)
+		}
+		if cfg.Gate != nil {
+			w.seen["through the gate"] = true
+		}
+		if baked := cfg.Bake > 0 || isProbe(cfg.When); cfg.Probe != nil && baked && (!g.Probed || g.ProbeBad) {
+			w.fail("%v is committed while its probe fails: %+v", a, g)
+		}
+		if was != nil && was.Phase == PhaseBaking && w.now < was.BakeEnds {
+			w.fail("%v is committed before the end of its bake", a)
+		}
 	}
 	if next.Stop != nil && prev.Services[a.Service].Serving() != nil && next.Services[a.Service].in(PhaseEnding) == nil {
 		w.fail("%v is committed in the middle of a stop", a)
@@ -387,6 +404,7 @@ func (w *walk) checkGeneration(old, g *Generation, svc *Service, next *State) {
 			}
 			if g.DrainWhy == "rolled back" {
 				w.seen["rolled back"] = true
+				w.seen["rolled back while "+string(old.Phase)] = true
 			}
 		}
 		if g.Release == ReleaseNo {

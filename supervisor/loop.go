@@ -25,6 +25,7 @@ type loop struct {
 	pending  []event      // made by actions, handled before anything from outside
 	children map[at]*child
 	texts    map[at]string // STATUS= of the generations
+	asked    map[question]context.CancelFunc
 	sockets  *socketTable
 	waiting  map[int]*waiter   // by request
 	jobs     map[int][]*waiter // by job
@@ -145,7 +146,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	l := &loop{
 		s: s, opts: &s.opts, log: s.opts.Log,
 		state:    State{Version: StateVersion, BootID: boot, Services: map[string]*Service{}},
-		children: map[at]*child{}, texts: map[at]string{}, sockets: newSocketTable(s.opts.Log, paths),
+		children: map[at]*child{}, texts: map[at]string{}, asked: map[question]context.CancelFunc{}, sockets: newSocketTable(s.opts.Log, paths),
 		waiting: map[int]*waiter{}, jobs: map[int][]*waiter{},
 		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
 		dir: dir, output: out, reaper: proc.NewReaper(),
@@ -259,6 +260,7 @@ func (l *loop) turn(e event) {
 	}
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	l.scan.update(l.watches())
+	l.keepAsking()
 	l.publish()
 }
 

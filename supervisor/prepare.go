@@ -4,17 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/handoverd/handover/fdpass"
-	"github.com/handoverd/handover/internal/proc"
-	"github.com/handoverd/handover/internal/shim"
 )
 
 // preparation is what stands before the spawn: parse, check, bind. It is a
@@ -139,7 +133,7 @@ func (p *preparation) order(cfg *Config) ([]string, error) {
 func (p *preparation) bind(cfg *ServiceConfig, bound map[string]*fdpass.Socket) error {
 	for _, sc := range cfg.Sockets {
 		key := socketKey(cfg.Name, sc)
-		if p.known[key] != nil || bound[key] != nil {
+		if sc.PerGeneration || p.known[key] != nil || bound[key] != nil {
 			continue
 		}
 		s, err := fdpass.Bind(sc.Addr, sc.Options)
@@ -167,107 +161,39 @@ func (p *preparation) check(spec *Spec, bound map[string]*fdpass.Socket) (err er
 			err = fmt.Errorf("service %s: check: %w", spec.Config.Name, err)
 		}
 	}()
-	argv0, err := executable(spec.Config.Check[0], spec.Dir, spec.Env)
-	if err != nil {
-		return err
-	}
-	cfg := spec.Config
-	cfg.Command = cfg.Check
-	c := &Spec{
-		Config: cfg, Path: argv0, Dir: spec.Dir, Env: spec.Env, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
-	}
+	cfg := &spec.Config
 	h := &handout{service: cfg.Name, token: rand.Text()}
 	var fds []int
-	if checkWantsSockets(&cfg) {
+	if checkWantsSockets(cfg) {
+		own, err := bindOwn(spec, 0) // a check is of no generation
+		defer closeOwn(own)
+		if err != nil {
+			return err
+		}
 		for i, sc := range cfg.Sockets {
 			s := p.known[spec.Keys[i].Key]
 			if s == nil {
 				s = bound[spec.Keys[i].Key]
 			}
+			if sc.PerGeneration {
+				s = own[spec.Keys[i].at(0)]
+			}
 			fds, h.names = append(fds, s.FD()), append(h.names, sc.Name)
 		}
 	}
-	h.controlFD = -1
-	sh, err := shimSpec(c, h, len(fds))
+	sh, err := besideSpec(spec, cfg.Check, h, len(fds))
 	if err != nil {
 		return err
 	}
-	sh.Env = slices.DeleteFunc(sh.Env, func(e string) bool {
-		return strings.HasPrefix(e, "NOTIFY_SOCKET=") || strings.HasPrefix(e, "HANDOVER_FD=")
-	})
-	return p.runCheck(sh, fds, h.token, cfg.Ready.InitGrace)
+	text, err := p.loop.runBeside(p.ctx, sh, fds, h.token, cfg.Ready.InitGrace)
+	if err != nil {
+		return fmt.Errorf("%w%s", err, lastLines(text, checkLines))
+	}
+	return nil
 }
 
 func checkWantsSockets(cfg *ServiceConfig) bool {
 	return cfg.CheckSockets || slices.Contains(cfg.Dialects, "haproxy")
-}
-
-func (p *preparation) runCheck(sh *shim.Spec, fds []int, token string, limit time.Duration) error {
-	out, err := os.CreateTemp(filepath.Join(p.loop.dir.path, "log"), ".check-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _, _ = os.Remove(out.Name()), out.Close() }()
-	fd, closeFD, err := rawAppend(out.Name(), -1, -1)
-	if err != nil {
-		return err
-	}
-	defer closeFD()
-	done := make(chan proc.Exit, 1)
-	var child *shim.Process
-	pid, err := p.loop.reaper.Start(func() (int, error) {
-		var startErr error
-		p.loop.thread.Do(func() { child, startErr = shim.Start(sh, fds, fd, fd) })
-		if startErr != nil {
-			return 0, startErr
-		}
-		return child.PID, nil
-	}, func(e proc.Exit) { done <- e })
-	if err != nil {
-		return err
-	}
-	defer func() { _ = child.Close() }()
-	execErr := child.Go()
-	if execErr == nil {
-		execErr = child.Result()
-	}
-	ctx, cancel := context.WithTimeout(p.ctx, limit)
-	defer cancel()
-	var exit proc.Exit
-	select {
-	case exit = <-done:
-	case <-ctx.Done():
-		_, _ = proc.KillMembers(pid, token, sigKillNumber)
-		exit = <-done
-		execErr = fmt.Errorf("killed after %v: %w", limit, ctx.Err())
-	}
-	endCheck(pid, token)
-	_ = p.loop.reaper.Release(pid)
-	if execErr == nil && exit.Status.Exited() && exit.Status.ExitStatus() == 0 {
-		return nil
-	}
-	if execErr == nil {
-		execErr = errors.New(describeStatus(uint32(exit.Status)))
-	}
-	text, _ := os.ReadFile(out.Name())
-	return fmt.Errorf("%w%s", execErr, lastLines(text, checkLines))
-}
-
-// endCheck ends what a check has left behind, until two passes find nothing: a
-// process may fork while it is looked for. What the kernel has not ended after
-// stuckAfter does not hold up the reload.
-func endCheck(pid int, token string) {
-	pause := time.NewTicker(sweepShortest)
-	defer pause.Stop()
-	begin := proc.Now()
-	for empty := 0; empty < 2 && proc.Now() < begin.Add(stuckAfter); {
-		if left, err := proc.KillMembers(pid, token, sigKillNumber); left == 0 && err == nil {
-			empty++
-			continue
-		}
-		empty = 0
-		<-pause.C
-	}
 }
 
 // lastLines are the last n lines of a text, each on a line of its own.

@@ -24,7 +24,7 @@ func resolve(cfg *ServiceConfig, digest, cwd string) (*Spec, error) {
 		spec.Drain = int(unix.SignalNum(cfg.Retire.Signal))
 	}
 	for _, sc := range cfg.Sockets {
-		spec.Keys = append(spec.Keys, SocketKey{Name: sc.Name, Key: socketKey(cfg.Name, sc)})
+		spec.Keys = append(spec.Keys, SocketKey{Name: sc.Name, Key: socketKey(cfg.Name, sc), Own: sc.PerGeneration})
 	}
 	fault := func(key string, err error) error {
 		return &ConfigError{Key: "service." + cfg.Name + "." + key, Err: err}

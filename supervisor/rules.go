@@ -33,11 +33,7 @@ func (m *machine) generation(svc *Service, g *Generation) bool {
 	case PhaseStarting:
 		return m.starting(svc, g)
 	case PhaseBaking:
-		cut := m.s.Stop != nil && m.s.Stop.Now // both are being killed
-		if m.due(g.BakeEnds) || svc.Serving() == nil && !cut {
-			m.commit(svc, g)
-			return true
-		}
+		return m.baking(svc, g)
 	case PhaseDraining:
 		return m.draining(svc, g)
 	case PhaseEnding:
@@ -79,6 +75,11 @@ func (m *machine) starting(svc *Service, g *Generation) bool {
 		return true
 	}
 	switch {
+	case g.ReadyAt != 0 && g.ProbeBad:
+		m.failed(svc, g, g.probeReason())
+		return true
+	case settled && g.adopted() && m.atGate(svc, g):
+		return m.knock(svc, g)
 	case settled && g.adopted():
 		if len(g.Idle) > 0 {
 			m.note(svc, g, "warn", "sockets that nobody polls: %v", g.Idle)
@@ -96,7 +97,7 @@ func (m *machine) starting(svc *Service, g *Generation) bool {
 	return false
 }
 
-func (g *Generation) adopted() bool { return g.Adopted || len(g.Spec.Keys) == 0 }
+func (g *Generation) adopted() bool { return g.Adopted || !g.Spec.shares() }
 
 // inferReady decides for programs that say nothing.
 func (m *machine) inferReady(g *Generation) (by string, ok bool) {
@@ -111,11 +112,13 @@ func (m *machine) inferReady(g *Generation) (by string, ok bool) {
 		return "alive", lived
 	case "accepting":
 		return "accepting", held
+	case "http", "tcp", "exec":
+		return g.Spec.Config.Ready.When, g.Probed
 	case "auto":
 		switch {
 		case g.Hello || g.Notify:
 			return "", false // it has to say so itself
-		case g.Blind || len(g.Spec.Keys) == 0:
+		case g.Blind || !g.Spec.shares():
 			return "alive", lived
 		}
 		return "accepting", held
@@ -127,6 +130,12 @@ func graceReason(g *Generation) string {
 	over := fmt.Sprintf("init grace of %v is over", g.Spec.Config.Ready.InitGrace)
 	when := g.Spec.Config.Ready.When
 	switch {
+	case g.GateBegan != 0 && !g.GateOpen:
+		return fmt.Sprintf("%s: ready by %s, but the gate has not opened: %s", over, g.ReadyBy, orNothing(g.GateSaid))
+	case g.ReadyAt == 0 && when == "newline":
+		return over + ": not ready (waited for newline)"
+	case g.ReadyAt == 0 && isProbe(when):
+		return fmt.Sprintf("%s: not ready (waited for %s): %s", over, when, orNothing(g.ProbeSaid))
 	case g.ReadyAt != 0:
 		return fmt.Sprintf("%s: ready by %s, but %s", over, g.ReadyBy, g.lacks())
 	case g.Hello:
@@ -250,7 +259,7 @@ func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.I
 	if g.Hello {
 		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
 	}
-	if len(g.Spec.Keys) > 0 && why != "stop" { // a stop has a deadline of its own
+	if g.Spec.shares() && why != "stop" { // a stop has a deadline of its own
 		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(cfg.ReleaseTimeout)
 	}
 }

@@ -35,7 +35,7 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 		Service: svc.Name, Outcome: OutcomeFailed, Generation: g.N, Phase: was,
 		Reason: g.Reason, Status: g.Status, Exited: g.Exited,
 	}
-	rolledBack := was == PhaseBaking || (g.AcceptSent && g.ReadyAt != 0 && svc.Serving() != nil)
+	rolledBack := was == PhaseBaking || (g.AcceptSent && g.ReadyAt != 0 || g.GateBegan != 0) && svc.Serving() != nil
 	switch {
 	case g.Exited: // the caller ends what is left of it
 		g.Phase = PhaseEnding

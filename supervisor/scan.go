@@ -69,8 +69,9 @@ type watchItem struct {
 	adoptAll bool
 	uid, gid uint32
 	groups   []uint32
-	own      bool // runs as handoverd's user, or nothing is known of another
+	sameUser bool // runs as handoverd's user, or nothing is known of another
 	sockets  []watchedSocket
+	own      []uint64 // inodes of the sockets that are bound for it alone
 	deepAt   proc.Instant
 }
 

@@ -55,7 +55,7 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 		e.Blind = true
 		return e
 	}
-	if len(sight.Blind) > 0 && !w.own && os.Geteuid() == 0 {
+	if len(sight.Blind) > 0 && !w.sameUser && os.Geteuid() == 0 {
 		s.lookAs(w, &sight)
 	}
 	w.busy = len(sight.Busy) > 0
@@ -146,6 +146,9 @@ func (w *watch) fault(pids []int, e evSight) string {
 	for _, s := range w.sockets {
 		ours[s.inode] = true
 	}
+	for _, inode := range w.own {
+		ours[inode] = true
+	}
 	for _, l := range others {
 		if ours[l.Inode] {
 			continue
@@ -197,7 +200,7 @@ func (l *loop) watches() []watchItem {
 
 // watched reports whether what the generation's processes do matters now.
 func (g *Generation) watched() bool {
-	if g.PID == 0 || g.Exited || len(g.Spec.Keys) == 0 {
+	if g.PID == 0 || g.Exited || !g.Spec.shares() {
 		return false
 	}
 	switch g.Phase {
@@ -214,7 +217,7 @@ func (l *loop) watchItem(c *child, g *Generation) watchItem {
 	w := watchItem{
 		at: c.at, leader: c.pid, token: c.token, release: g.Phase == PhaseDraining,
 		ready:    g.ReadyBy != "",
-		adoptAll: g.Spec.Config.Adopt == "all", own: g.Spec.UID == nil,
+		adoptAll: g.Spec.Config.Adopt == "all", sameUser: g.Spec.UID == nil,
 	}
 	if w.release {
 		w.deepAt = g.ReleaseBy.Add(-deepMargin)
@@ -222,9 +225,14 @@ func (l *loop) watchItem(c *child, g *Generation) watchItem {
 	if g.Spec.UID != nil {
 		w.uid, w.gid, w.groups = *g.Spec.UID, *g.Spec.GID, g.Spec.Groups
 	}
+	keys := g.keys()
 	for i, inode := range c.inodes {
+		if keys[i].Own { // says nothing of whether it takes its share of the clients
+			w.own = append(w.own, inode)
+			continue
+		}
 		s := watchedSocket{name: c.names[i], inode: inode}
-		if sock := l.sockets.open[g.Spec.Keys[i].Key]; sock != nil && isInet(sock.Addr().Kind) {
+		if sock := l.sockets.open[keys[i].Key]; sock != nil && isInet(sock.Addr().Kind) {
 			s.addr = sock.Addr().String()
 			if !sock.Addr().Kind.Datagram() {
 				s.port = sock.Addr().Port

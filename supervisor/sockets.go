@@ -81,11 +81,11 @@ func (t *socketTable) restore(paths []string) {
 // beside the loop. The sockets are borrowed.
 func (t *socketTable) known() map[string]*fdpass.Socket { return maps.Clone(t.open) }
 
-// descriptors lists the sockets of a spec in the order they are handed out.
-func (t *socketTable) descriptors(spec *Spec) ([]int, []uint64, error) {
+// descriptors lists the sockets of a generation in the order they are handed out.
+func (t *socketTable) descriptors(g *Generation) ([]int, []uint64, error) {
 	var fds []int
 	var inodes []uint64
-	for _, k := range spec.Keys {
+	for _, k := range g.keys() {
 		s := t.open[k.Key]
 		if s == nil {
 			return nil, nil, fmt.Errorf("socket %q (%s) is not open", k.Name, k.Key)
@@ -216,12 +216,17 @@ func neededSockets(s *State) map[string]bool {
 	need := map[string]bool{}
 	add := func(spec *Spec) {
 		if spec != nil {
-			for _, k := range spec.Keys {
+			for _, k := range sharedKeys(spec) {
 				need[k.Key] = true
 			}
 		}
 	}
 	for _, svc := range s.Services {
+		for _, g := range svc.Generations { // its own go with it
+			for _, k := range g.ownKeys() {
+				need[k.Key] = true
+			}
+		}
 		if svc.Removed || svc.Stop == StopDraining {
 			continue
 		}
@@ -246,7 +251,7 @@ func emptiedSockets(s *State) map[string]bool {
 			if g.Phase != PhaseDraining || g.Release == ReleaseYes {
 				continue
 			}
-			for _, k := range g.Spec.Keys {
+			for _, k := range sharedKeys(g.Spec) {
 				emptied[k.Key] = true
 			}
 		}

@@ -24,7 +24,8 @@ type child struct {
 	proc   *shim.Process
 	ctl    *wire.Conn
 	notify *sdnotify.Socket
-	path   string // of the notify socket
+	path   string   // of the notify socket
+	ready  *os.File // a newline is awaited on it; nil: it is not
 	inodes []uint64
 	names  []string
 	token  string
@@ -44,10 +45,20 @@ func (l *loop) spawn(a at) {
 	l.readers.Add(2) // Run waits for both
 	go l.readControl(c)
 	go l.readNotify(c)
+	if c.ready != nil {
+		l.readers.Add(1) // Run waits for it too
+		go l.readNewline(c)
+	}
 }
 
 func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
-	fds, inodes, err := l.sockets.descriptors(g.Spec)
+	own, err := bindOwn(g.Spec, g.N)
+	if err != nil {
+		closeOwn(own)
+		return nil, err
+	}
+	l.sockets.add(own) // they go when the generation does, also if it does not start
+	fds, inodes, err := l.sockets.descriptors(g)
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +94,19 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 		service: svc.Name, generation: g.N, token: c.token,
 		names: c.names, controlFD: firstFD + len(fds), notify: c.path,
 	}
+	l.describeOwn(h, g)
+	pass, closePipe, err := c.awaitNewline(g, h, append(slices.Clone(fds), childFD))
+	if err != nil {
+		return nil, err
+	}
+	defer closePipe()
 	spec, err := shimSpec(g.Spec, h, len(fds)+1)
 	if err != nil {
 		return nil, err
 	}
 	_, err = l.reaper.Start(func() (int, error) {
 		var startErr error
-		l.thread.Do(func() { c.proc, startErr = shim.Start(spec, append(fds, childFD), stdout, stderr) })
+		l.thread.Do(func() { c.proc, startErr = shim.Start(spec, pass, stdout, stderr) })
 		if startErr != nil {
 			return 0, startErr
 		}
@@ -124,6 +141,9 @@ func shimSpec(spec *Spec, h *handout, n int) (*shim.Spec, error) {
 	}
 	for i := range n {
 		out.Targets = append(out.Targets, firstFD+i)
+	}
+	if h.readyFD != 0 {
+		out.Targets = append(out.Targets, h.readyFD)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Rlimits)) {
 		r, ok := rlimitNumber(name)
@@ -181,6 +201,9 @@ func (c *child) release() {
 	if c.notify != nil {
 		_ = c.notify.Close()
 		_ = os.Remove(c.path)
+	}
+	if c.ready != nil {
+		_ = c.ready.Close()
 	}
 	if c.proc != nil {
 		_ = c.proc.Close()

@@ -27,15 +27,21 @@ type Spec struct {
 }
 
 // SocketKey ties a socket's name in a service to the socket itself: identical
-// binds have identical keys and share one socket.
+// binds have identical keys and share one socket. One that is bound anew for each
+// generation (Own) has a key that each generation's number completes: see at.
 type SocketKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
+	Own  bool   `json:"own,omitempty"`
 }
 
 // socketKey is the identity of a configured socket. Port 0 asks for a port of
-// its own, so two such binds are never the same socket.
+// its own, so two such binds are never the same socket, and neither are two that
+// are bound for each generation.
 func socketKey(service string, c SocketConfig) string {
+	if c.PerGeneration {
+		return fmt.Sprintf("%s#%s/%s", c.Addr.Key(), service, c.Name)
+	}
 	if c.Addr.Port == 0 && isInet(c.Addr.Kind) {
 		return fmt.Sprintf("%s#%s/%s", c.Addr.Key(), service, c.Name)
 	}

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -85,6 +84,12 @@ type Generation struct {
 	Adopted    bool         `json:"adopted,omitempty"`
 	AdoptFault string       `json:"adopt_fault,omitempty"` // the last thing that adoption lacked
 	Idle       []string     `json:"idle,omitempty"`        // sockets that it does not poll
+	Probed     bool         `json:"probed,omitempty"`      // its probe succeeds
+	ProbeBad   bool         `json:"probe_bad,omitempty"`   // its probe has failed so often that it is believed
+	ProbeSaid  string       `json:"probe_said,omitempty"`  // how it failed last
+	GateBegan  proc.Instant `json:"gate_began,omitempty"`  // all but the gate is done
+	GateOpen   bool         `json:"gate_open,omitempty"`   // the outside has agreed
+	GateSaid   string       `json:"gate_said,omitempty"`   // why it has not
 	GraceEnds  proc.Instant `json:"grace_ends,omitempty"`
 	BakeEnds   proc.Instant `json:"bake_ends,omitempty"`
 	Committed  proc.Instant `json:"committed,omitempty"`
@@ -235,59 +240,6 @@ type State struct {
 	// never used again, not even by a service that comes back.
 	Numbers map[string]int `json:"numbers,omitempty"`
 	Stop    *Stop          `json:"stop,omitempty"`
-}
-
-// clone copies all that transition may change. Specs are shared: they are
-// never changed once made.
-func (s *State) clone() State {
-	n := *s
-	n.Services = make(map[string]*Service, len(s.Services))
-	for name, svc := range s.Services {
-		n.Services[name] = svc.clone()
-	}
-	n.Order, n.Numbers = slices.Clone(s.Order), maps.Clone(s.Numbers)
-	n.Jobs = cloneEach(s.Jobs, func(j *Job) {
-		j.Results = slices.Clone(j.Results)
-		j.Removed = slices.Clone(j.Removed)
-	})
-	if s.Stop != nil {
-		st := *s.Stop
-		st.Cut = slices.Clone(st.Cut)
-		n.Stop = &st
-	}
-	return n
-}
-
-func (svc *Service) clone() *Service {
-	c := *svc
-	c.Generations = cloneEach(svc.Generations, func(g *Generation) { g.Idle = slices.Clone(g.Idle) })
-	if svc.Upgrade != nil {
-		u := *svc.Upgrade
-		u.Jobs = slices.Clone(u.Jobs)
-		c.Upgrade = &u
-	}
-	if svc.Restart != nil {
-		r := *svc.Restart
-		c.Restart = &r
-	}
-	if svc.Failure != nil {
-		f := *svc.Failure
-		c.Failure = &f
-	}
-	return &c
-}
-
-func cloneEach[T any](in []*T, deepen func(*T)) []*T {
-	if in == nil {
-		return nil
-	}
-	out := make([]*T, len(in))
-	for i, p := range in {
-		v := *p
-		deepen(&v)
-		out[i] = &v
-	}
-	return out
 }
 
 // gen returns the living generation n, or nil.

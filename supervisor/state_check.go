@@ -118,7 +118,7 @@ func (g *Generation) validate() error {
 		return errors.New("its process")
 	}
 	times := []proc.Instant{
-		g.Begun, g.Accepting, g.ReadyAt, g.GraceEnds, g.BakeEnds, g.Committed, g.DrainBegan, g.SignalAt, g.TermAt,
+		g.Begun, g.Accepting, g.ReadyAt, g.GateBegan, g.GraceEnds, g.BakeEnds, g.Committed, g.DrainBegan, g.SignalAt, g.TermAt,
 		g.KillAt, g.ReleaseBy, g.Killed,
 	}
 	if !sound(times...) {
@@ -135,6 +135,11 @@ func (s *Spec) validate() error {
 	times := []time.Duration{
 		c.Ready.InitGrace, c.Ready.Settle, c.Ready.Bake, c.Ready.AliveFor, c.Retire.ParentShutdown, c.Retire.KillGrace,
 		c.Retire.ReleaseTimeout, c.Stop.Deadline, c.Stop.LameDuck.For, c.Restart.BackoffMin, c.Restart.BackoffMax,
+	}
+	for _, p := range []*ProbeConfig{c.Ready.Probe, c.Ready.Gate} {
+		if p != nil && (!sound(p.Interval, p.Timeout) || p.Interval == 0 || p.Timeout == 0 || p.Successes < 1 || p.Failures < 1) {
+			return errors.New("a probe of its spec that cannot be")
+		}
 	}
 	if !sound(times...) || c.Retire.MaxDraining < 0 {
 		return errors.New("a duration or number of its spec that cannot be")

@@ -172,7 +172,7 @@ func web(change ...func(*Spec)) *Spec { return testSpec("web", change...) }
 // TestWhoWins is the table of the design, cell by cell. Columns: reload, the
 // serving program dies, TERM.
 func TestWhoWins(t *testing.T) {
-	bakes := func(s *Spec) { s.Config.Ready.Bake = time.Minute }
+	bakes := bakes(time.Minute)
 	narrow := func(s *Spec) { s.Config.Retire.MaxDraining = 1 }
 	// waiting has generation 1 draining, 2 serving, and a reload that waits.
 	waiting := func(t *testing.T) *script {
@@ -341,6 +341,16 @@ func TestReadiness(t *testing.T) {
 		"auto: silent":           {web(), []event{polls}, 350 * ms, "accepting"},
 		"auto: unseen":           {web(), []event{blind}, 1100 * ms, "alive"},
 		"auto: no sockets":       {web(func(s *Spec) { s.Keys = nil }), nil, 1100 * ms, "alive"},
+		"newline":                {web(when("newline")), []event{evReady{w1, "newline"}, polls}, 100 * ms, "newline"},
+		"newline, notify said":   {web(when("newline")), []event{evNotify{w1}, evReady{w1, "notify"}, polls}, 0, ""},
+		"http":                   {web(when("http"), probes), []event{evProbe{at: w1, OK: true}, polls}, 100 * ms, "http"},
+		"tcp":                    {web(when("tcp"), probes), []event{evProbe{at: w1, OK: true}, polls}, 100 * ms, "tcp"},
+		"exec":                   {web(when("exec"), probes), []event{evProbe{at: w1, OK: true}, polls}, 100 * ms, "exec"},
+		"http, not adopted":      {web(when("http"), probes), []event{evProbe{at: w1, OK: true}}, 0, ""},
+		"http, it says so":       {web(when("http"), probes), []event{evHello{w1}, evReady{w1, "native"}, polls}, 0, ""},
+		"http, one failure":      {web(when("http"), probes), []event{evProbe{at: w1, Text: "refused"}, evProbe{at: w1, OK: true}, polls}, 100 * ms, "http"},
+		"http, own socket only":  {web(when("http"), probes, ownOnly), []event{evProbe{at: w1, OK: true}}, 100 * ms, "http"},
+		"auto, own socket only":  {web(ownOnly), nil, 1100 * ms, "alive"},
 		"ready but not adopted":  {web(), []event{evReady{w1, "notify"}}, 0, ""},
 		"listens elsewhere":      {web(), []event{evReady{w1, "notify"}, evSight{at: w1, Polls: true, Fault: "elsewhere"}}, 0, ""},
 	} {

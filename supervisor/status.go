@@ -69,14 +69,20 @@ type GenerationStatus struct {
 	ReadyBy    string  `json:"ready_by,omitempty"`
 	Adoption   string  `json:"adoption,omitempty"` // "seen", "not visible", or what is lacking
 	// Ends is how long it has until its next deadline: of its init grace while
-	// starting, SIGKILL while draining.
+	// starting, the commit while baking, SIGKILL while draining.
 	Ends       float64  `json:"deadline_in_seconds,omitempty"`
 	Release    Release  `json:"release,omitempty"`
 	StaleEpoll bool     `json:"stale_epoll,omitempty"`
 	Stuck      bool     `json:"stuck,omitempty"`
 	Idle       []string `json:"unpolled_sockets,omitempty"`
-	Text       string   `json:"status,omitempty"` // what it says of itself (STATUS=)
-	Reason     string   `json:"reason,omitempty"`
+	// Probe and Gate are how its probe failed last, and why the outside has not
+	// agreed to the commit yet ("open": it has).
+	Probe string `json:"probe,omitempty"`
+	Gate  string `json:"gate,omitempty"`
+	// Sockets are those that are bound for this generation alone.
+	Sockets []SocketStatus `json:"sockets,omitempty"`
+	Text    string         `json:"status,omitempty"` // what it says of itself (STATUS=)
+	Reason  string         `json:"reason,omitempty"`
 }
 
 // SocketStatus is one socket.
@@ -171,7 +177,7 @@ func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 		out.Generations = append(out.Generations, l.generationStatus(svc, g, now))
 	}
 	if svc.Spec != nil {
-		out.Sockets = l.socketStatus(svc.Spec)
+		out.Sockets = l.socketStatus(sharedKeys(svc.Spec))
 	}
 	return out
 }
@@ -183,7 +189,7 @@ func (l *loop) generationStatus(svc *Service, g *Generation, now proc.Instant) G
 		Text: l.texts[ref(svc, g)], Reason: g.Reason,
 	}
 	switch {
-	case len(g.Spec.Keys) == 0:
+	case !g.Spec.shares():
 	case g.Blind:
 		out.Adoption = "not visible"
 	case g.Adopted:
@@ -191,7 +197,8 @@ func (l *loop) generationStatus(svc *Service, g *Generation, now proc.Instant) G
 	case g.AdoptFault != "":
 		out.Adoption = g.AdoptFault
 	}
-	for _, t := range []proc.Instant{g.GraceEnds, g.KillAt} {
+	out.Sockets, out.Probe, out.Gate = l.socketStatus(g.ownKeys()), g.ProbeSaid, g.gateStatus()
+	for _, t := range []proc.Instant{g.GraceEnds, g.BakeEnds, g.KillAt} {
 		if t != 0 {
 			out.Ends = t.Sub(now).Seconds()
 		}
@@ -199,9 +206,9 @@ func (l *loop) generationStatus(svc *Service, g *Generation, now proc.Instant) G
 	return out
 }
 
-func (l *loop) socketStatus(spec *Spec) []SocketStatus {
+func (l *loop) socketStatus(keys []SocketKey) []SocketStatus {
 	var out []SocketStatus
-	for _, k := range spec.Keys {
+	for _, k := range keys {
 		s := l.sockets.open[k.Key]
 		if s == nil {
 			continue

@@ -92,6 +92,10 @@ func (m *machine) record(e event) {
 		if svc, g := m.find(e.at); g != nil {
 			m.sight(svc, g, e)
 		}
+	case evProbe:
+		m.probed(e)
+	case evGate:
+		m.gateSaid(e)
 	default:
 		m.told(e)
 	}

@@ -66,13 +66,19 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		s.Digest = fmt.Sprintf("%s.%d", digest, len(w.specs))
 		c := &s.Config
 		c.After = after
-		c.Ready.When = pick(w, "auto", "auto", "native", "notify", "accepting", "alive")
+		c.Ready.When = pick(w, "auto", "auto", "native", "notify", "accepting", "alive", "newline", "http")
 		c.Ready.InitGrace = pick(w, 300*time.Millisecond, 5*time.Second)
 		if c.Ready.When != "native" && c.Ready.When != "notify" { // they take their time
 			c.Ready.InitGrace = 5 * time.Second
 		}
 		c.Ready.Settle = pick(w, 0, 100*time.Millisecond)
 		c.Ready.Bake = pick(w, 0, 0, 0, time.Second)
+		if c.Ready.When == "http" || w.chance(30) {
+			probes(s)
+		}
+		if w.chance(20) {
+			gated(s)
+		}
 		c.Ready.AliveFor = pick(w, 0, 200*time.Millisecond)
 		c.Retire.ParentShutdown = pick(w, time.Second, 10*time.Second, 15*time.Minute)
 		c.Retire.KillGrace = pick(w, 100*time.Millisecond, 900*time.Millisecond)
@@ -85,6 +91,9 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		s.Drain = pick(w, sigTerm, sigUSR1)
 		if c.Ready.When != "accepting" && w.chance(20) {
 			s.Keys = nil
+			if w.chance(50) {
+				ownOnly(s)
+			}
 		}
 	})
 	w.specs[s.Digest] = s
@@ -145,7 +154,7 @@ func (w *world) carryOut(s *State, a action) {
 	case acGo:
 		w.run(w.programs[a.at])
 	case acAccept:
-		if p := w.programs[a.at]; p != nil && len(p.spec.Keys) > 0 && (w.kind || w.chance(80)) {
+		if p := w.programs[a.at]; p != nil && p.spec.shares() && (w.kind || w.chance(80)) {
 			w.send(evSight{at: a.at, Polls: true})
 		}
 	case acDrain:
@@ -192,7 +201,7 @@ func (w *world) run(p *program) {
 	if when == "notify" || w.chance(10) {
 		w.send(evNotify{p.at})
 	}
-	if len(p.spec.Keys) > 0 && (good || w.chance(30)) {
+	if p.spec.shares() && (good || w.chance(30)) {
 		w.send(evSight{at: p.at, Polls: !p.blind, Blind: p.blind && when != "accepting" || p.blind && !w.kind})
 		if p.blind && w.kind {
 			w.send(evSight{at: p.at, Polls: true})
@@ -202,6 +211,8 @@ func (w *world) run(p *program) {
 	case !good && w.chance(50):
 		w.exit(p, 256)
 	case !good: // it hangs
+	case when == "newline":
+		w.send(evReady{p.at, "newline"})
 	case p.hello:
 		w.send(evReady{p.at, "native"})
 		w.send(evReady{p.at, "notify"})
@@ -268,6 +279,9 @@ func (w *world) next(s *State) event {
 			return evSight{at: p.at, Polls: w.chance(50), Blind: w.chance(10), Fault: pick(w, "", "", "listens elsewhere")}
 		}
 	}
+	if e := w.answer(s, w.chance(70)); e != nil && w.chance(50) {
+		return e
+	}
 	if d := nextDeadline(s, w.now); d != 0 && w.chance(80) {
 		w.now = d
 		if w.chance(20) { // late, as on a machine that was suspended
@@ -277,6 +291,23 @@ func (w *world) next(s *State) event {
 		w.now += proc.Instant(w.rnd.Int64N(int64(pick(w, 200*time.Millisecond, 3*time.Second, 20*time.Second))))
 	}
 	return evTick{}
+}
+
+// answer is what somebody answers who is asked now, or nil if nobody is.
+func (w *world) answer(s *State, good bool) event {
+	asked := s.questions()
+	if len(asked) == 0 {
+		return nil
+	}
+	q := asked[w.rnd.IntN(len(asked))]
+	p := w.programs[q.at]
+	if p == nil || !p.running || p.exited {
+		return nil
+	}
+	if q.gate {
+		return evGate{at: q.at, OK: good, Text: "closed"}
+	}
+	return evProbe{at: q.at, OK: good, Bad: !good && w.chance(60), Text: "refused"}
 }
 
 func (w *world) take(i int) event {
@@ -325,7 +356,11 @@ func (w *world) junk(s *State) event {
 	if svc := s.Services[a.Service]; svc != nil && len(svc.Generations) > 0 && w.chance(60) {
 		a.Gen = svc.Generations[w.rnd.IntN(len(svc.Generations))].N
 	}
-	switch w.rnd.IntN(13) {
+	switch w.rnd.IntN(15) {
+	case 13:
+		return evProbe{at: a, OK: w.chance(50), Bad: w.chance(50), Text: "junk"}
+	case 14:
+		return evGate{at: a, OK: w.chance(50), Text: "junk"}
 	case 0:
 		return evSpawned{at: a, PID: 77, StartTime: 77, Token: "junk"}
 	case 1:
@@ -360,9 +395,26 @@ func (w *world) calm(s *State) event {
 	if len(w.inbox) > 0 {
 		return w.take(0)
 	}
+	if e := w.unanswered(s); e != nil {
+		return e
+	}
 	if d := nextDeadline(s, w.now-proc.Instant(time.Millisecond)); d != 0 {
 		w.now = max(w.now, d)
 		return evTick{}
+	}
+	return nil
+}
+
+// unanswered is the good answer to a question that has had none, or nil.
+func (w *world) unanswered(s *State) event {
+	for _, q := range s.questions() {
+		g := generationOf(s, q.at)
+		switch {
+		case q.gate:
+			return evGate{at: q.at, OK: true}
+		case !g.Probed:
+			return evProbe{at: q.at, OK: true}
+		}
 	}
 	return nil
 }

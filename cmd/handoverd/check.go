@@ -112,12 +112,15 @@ type checkService struct {
 	Stop     []step        `json:"stop"`
 	StopLine []phase       `json:"stop_line"`
 	ReadyWay string        `json:"ready_way"`
+	Gate     string        `json:"gate,omitempty"` // who has to agree before the commit
 }
 
 type checkSocket struct {
 	Name    string `json:"name"`
 	FD      int    `json:"fd"`
 	Address string `json:"address"`
+	// PerGeneration: bound anew for each generation.
+	PerGeneration bool `json:"per_generation,omitempty"`
 }
 
 // step is one point of a time budget.
@@ -165,8 +168,11 @@ func planned(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) checkServic
 		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p),
 		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p),
 	}
+	if g := s.Ready.Gate; g != nil {
+		out.Gate = g.Kind + ": " + probeText(g)
+	}
 	for i, sock := range s.Sockets {
-		out.Sockets = append(out.Sockets, checkSocket{sock.Name, 3 + i, sock.Addr.String()})
+		out.Sockets = append(out.Sockets, checkSocket{sock.Name, 3 + i, sock.Addr.String(), sock.PerGeneration})
 	}
 	return out
 }
@@ -177,8 +183,8 @@ func readyWay(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
 	if p.Blind != "" {
 		accepting = fmt.Sprintf("alive for %s, since accepting cannot be seen here for user %d (%s)", s.Ready.AliveFor, p.UID, p.Blind)
 	}
-	if len(s.Sockets) == 0 {
-		accepting = fmt.Sprintf("alive for %s, since it has no socket", s.Ready.AliveFor)
+	if !slices.ContainsFunc(s.Sockets, func(c supervisor.SocketConfig) bool { return !c.PerGeneration }) {
+		accepting = fmt.Sprintf("alive for %s, since it has no socket that the generations share", s.Ready.AliveFor)
 	}
 	switch s.Ready.When {
 	case "auto":
@@ -189,20 +195,53 @@ func readyWay(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
 		return "native: its message over the child protocol"
 	case "notify":
 		return "notify: READY=1 to NOTIFY_SOCKET"
+	case "newline":
+		return "newline: a newline on the descriptor that HANDOVER_READY_FD names"
+	case "http", "tcp", "exec":
+		return s.Ready.When + ": " + probeText(s.Ready.Probe)
 	case "alive":
 		return fmt.Sprintf("alive for %s", s.Ready.AliveFor)
 	}
 	return s.Ready.When
 }
 
+// probeText says what is asked, and how often. Arguments and URLs are not shown.
+func probeText(p *supervisor.ProbeConfig) string {
+	what := "its program"
+	switch {
+	case p.Socket != "":
+		what = "socket " + p.Socket
+	case p.Address != "":
+		what = p.Address
+	case p.URL != "":
+		what = "its URL"
+	}
+	if p.Kind == "http" && p.URL == "" {
+		what = "GET " + p.Path + " on " + what
+	}
+	return fmt.Sprintf("asks %s each %s, at most %s each; believes %d good answers in a row, or %d failures",
+		what, p.Interval, p.Timeout, p.Successes, p.Failures)
+}
+
 func at(d time.Duration, what string) step { return step{d.Seconds(), what} }
 
 func readySteps(s *supervisor.ServiceConfig) []step {
 	steps := []step{at(0, "started"), at(s.Ready.InitGrace, "killed, unless ready and alive for another "+s.Ready.Settle.String()+" (settle)")}
+	if s.Ready.Gate != nil {
+		steps[1].What += ", and the gate has opened"
+	}
 	if s.Ready.Bake > 0 {
-		steps = append(steps, at(s.Ready.InitGrace+s.Ready.Bake, "commit at the latest: old and new both accept for "+s.Ready.Bake.String()+" (bake)"))
+		steps = append(steps, at(s.Ready.InitGrace+s.Ready.Bake, "commit at the latest: old and new both accept for "+s.Ready.Bake.String()+" (bake)"+bakeEnd(s)))
 	}
 	return steps
+}
+
+// bakeEnd says what ends a bake early.
+func bakeEnd(s *supervisor.ServiceConfig) string {
+	if s.Ready.Probe == nil {
+		return "; rolled back, if the new one dies"
+	}
+	return "; rolled back, if the new one dies or its probe fails (" + probeText(s.Ready.Probe) + ")"
 }
 
 func retireSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
@@ -269,9 +308,16 @@ func (s *checkService) print(out io.Writer, n int) {
 		fmt.Fprintf(t, "  check\t%s, before the first start and each reload (not run now)\n", s.CheckPath)
 	}
 	for _, sock := range s.Sockets {
-		fmt.Fprintf(t, "  socket\t%s: %s, descriptor %d\n", sock.Name, sock.Address, sock.FD)
+		anew := ""
+		if sock.PerGeneration {
+			anew = ", anew for each generation"
+		}
+		fmt.Fprintf(t, "  socket\t%s: %s, descriptor %d%s\n", sock.Name, sock.Address, sock.FD, anew)
 	}
 	fmt.Fprintf(t, "  ready\t%s\n", s.ReadyWay)
+	if s.Gate != "" {
+		fmt.Fprintf(t, "  gate\t%s, before the commit, while an old generation serves\n", s.Gate)
+	}
 	for _, b := range []struct {
 		name  string
 		steps []step

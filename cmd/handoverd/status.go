@@ -130,6 +130,8 @@ func generationNotes(g *supervisor.GenerationStatus) []string {
 	default:
 		notes = append(notes, g.Adoption)
 	}
+	add(g.Probe != "", "probe: "+g.Probe)
+	add(g.Gate != "" && g.Phase == supervisor.PhaseStarting, "waits for the gate: "+g.Gate)
 	add(len(g.Idle) > 0, "does not accept on "+strings.Join(g.Idle, ", "))
 	add(g.StaleEpoll, "another process's epoll set keeps a socket of it")
 	add(g.Stuck, "stuck: the kernel has not ended it")

@@ -14,6 +14,10 @@
 //	TESTCHILD_NETWORK    of the socket: tcp (default), tcp4, tcp6, unix
 //	TESTCHILD_ADDR       where it binds without a supervisor; 127.0.0.1:0
 //	TESTCHILD_DELAY      a duration, for the modes that wait
+//	TESTCHILD_HEALTH     "NAME NETWORK": the socket of a second server, which
+//	                     answers 200, and
+//	TESTCHILD_HEALTH_FILE  503 while this file says "bad", nothing while it
+//	                     says "hang"
 //
 // Modes that use package handover:
 //
@@ -34,6 +38,7 @@
 //	accept-raw           accepts at once through the runtime's poller; SIGTERM
 //	                     drains it
 //	accept-notify        the same, and sends READY=1 to NOTIFY_SOCKET
+//	accept-newline       the same, and writes a newline to HANDOVER_READY_FD
 //	raw-ready-then-die   accept-notify that exits with 3 after TESTCHILD_DELAY:
 //	                     a program that has accepted when it dies in settle
 //	raw-ignore-drain     accept-raw that ignores SIGTERM

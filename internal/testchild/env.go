@@ -17,6 +17,12 @@ type settings struct {
 	network, address string // empty network: the mode's own
 	notify           string // NOTIFY_SOCKET
 	sockets          []string
+	readyFD          int // of a newline
+	// The health server: its socket and the network of that, its descriptor for
+	// the modes that know only numbers, and the file that decides.
+	healthSocket, healthNetwork string
+	healthFD                    int
+	healthFile                  string
 }
 
 func readSettings() (settings, error) {
@@ -44,6 +50,18 @@ func readSettings() (settings, error) {
 		var err error
 		if s.delay, err = time.ParseDuration(d); err != nil {
 			return s, fmt.Errorf("TESTCHILD_DELAY: %w", err)
+		}
+	}
+	s.healthFile = os.Getenv("TESTCHILD_HEALTH_FILE")
+	s.healthSocket, s.healthNetwork, _ = strings.Cut(os.Getenv("TESTCHILD_HEALTH"), " ")
+	for name, number := range map[string]*int{
+		"HANDOVER_READY_FD": &s.readyFD, "HANDOVER_FD_" + strings.ToUpper(s.healthSocket): &s.healthFD,
+	} {
+		var err error
+		if v := os.Getenv(name); v != "" {
+			if *number, err = strconv.Atoi(v); err != nil {
+				return s, fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
 	s.mode = readMode(s.generation)

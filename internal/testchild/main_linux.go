@@ -35,7 +35,7 @@ func main() {
 	switch m := p.mode; m {
 	case "ok", "double-fork", "ignore-drain", "ready-then-die", "udp", "hang-init", "crash-init":
 		p.native(m)
-	case "accept-raw", "accept-notify", "raw-ready-then-die", "raw-ignore-drain", "hang-accepting", "crash-accepting":
+	case "accept-raw", "accept-notify", "accept-newline", "raw-ready-then-die", "raw-ignore-drain", "hang-accepting", "crash-accepting":
 		p.raw(m)
 	case "blocking-accept", "select":
 		p.thread(m)
@@ -82,6 +82,7 @@ func (p *process) site() *http.Server {
 func (p *process) native(mode string) {
 	child, err := handover.Inherit()
 	check(err)
+	p.nativeHealth(child)
 	target := p.listen(child, mode)
 	switch mode {
 	case "crash-init":

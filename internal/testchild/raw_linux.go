@@ -30,10 +30,13 @@ func (p *process) raw(mode string) {
 	}
 	s := drain.HTTP(p.site())
 	go serve(s, p.counts.listener(listenFD)) // the drain waits for what it accepted
+	p.rawHealth()
 
 	switch mode {
 	case "accept-notify", "raw-ready-then-die":
 		check(notifyReady(p.notify))
+	case "accept-newline":
+		check(newlineReady(p.readyFD))
 	}
 	if mode == "crash-accepting" || mode == "raw-ready-then-die" {
 		p.die()

@@ -28,6 +28,9 @@ const (
 	// EnvSocketPrefix precedes a socket's name, in upper case and with "_"
 	// for "-"; the value is the number of its descriptor.
 	EnvSocketPrefix = "HANDOVER_FD_"
+	// EnvPerGeneration names the sockets that no other generation has, with ":"
+	// between them. Nobody else accepts there, so they need not wait for Accept.
+	EnvPerGeneration = "HANDOVER_PER_GENERATION"
 )
 
 // Verb says what a message asks for or tells.
