@@ -141,6 +141,10 @@ func backends(o *Object) []string {
 	spec := o.root.get("spec")
 	found := map[string]bool{}
 	add := func(v value) {
+		// Then the name is that of an action in an annotation, a redirect perhaps.
+		if v.get("service", "port", "name").text() == "use-annotation" || v.get("servicePort").text() == "use-annotation" {
+			return
+		}
 		for _, name := range []string{v.get("service", "name").text(), v.get("serviceName").text()} {
 			if name != "" {
 				found[name] = true
@@ -154,8 +158,7 @@ func backends(o *Object) []string {
 			add(p.get("backend"))
 		}
 	}
-	// "use-annotation" stands for a rule in an annotation, not for a Service.
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(found)), func(name string) bool { return name == "" })
+	return slices.Sorted(maps.Keys(found))
 }
 
 // readALB reads one target group. Annotations of the Service go before those of the Ingress.

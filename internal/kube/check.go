@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -175,6 +176,9 @@ func (ck *checker) timeLine(w *workload) Workload {
 				note += " (" + w.figures.drain.from + ")"
 			case l.Name == "drain":
 				note += "; what is left, since its time is not known"
+			}
+			if l.To > w.grace {
+				note = strings.TrimPrefix(note+"; cut off at the end of the grace", "; ")
 			}
 			s.Phases = append(s.Phases, Phase{l.From.Seconds(), l.To.Seconds(), l.Name, note})
 		}

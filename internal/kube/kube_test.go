@@ -51,6 +51,8 @@ func optionsOf(t *testing.T, text string) kube.Options {
 			if strings.Contains(text, "command: [/usr/bin/handoverd") {
 				opt.Handoverd.Drain = seconds(20)
 			}
+		case "config-20s": // a deadline of 20 s
+			opt.Handoverd = &kube.Figures{LameDuck: seconds(5), Drain: seconds(10), KillGrace: seconds(5), From: "handoverd.toml"}
 		case "drain=10s":
 			opt.Default.Drain = seconds(10)
 		default:
@@ -150,6 +152,24 @@ func TestBrokenYAML(t *testing.T) {
 		p := problems[len(problems)-1]
 		if tt.line > 0 && p.Line != tt.line || !strings.Contains(p.Problem, tt.says) || p.File != "x.yaml" {
 			t.Errorf("%q: got line %d: %v; want line %d and %q", tt.text, p.Line, p, tt.line, tt.says)
+		}
+	}
+}
+
+// TestDocs: every rule is in the manual, and so is what a manifest may say.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/KUBERNETES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range kube.Rules {
+		if !strings.Contains(string(text), "| `"+r.Name+"`") {
+			t.Errorf("docs/KUBERNETES.md has no row for rule %s", r.Name)
+		}
+	}
+	for _, key := range []string{"hook", "lame-duck", "drain", "kill-grace", "startup", "ignore", "runs"} {
+		if !strings.Contains(string(text), "`handoverd/"+key+"`") {
+			t.Errorf("docs/KUBERNETES.md does not explain the annotation handoverd/%s", key)
 		}
 	}
 }

@@ -180,14 +180,17 @@ func (c *container) firstReady() time.Duration {
 // stopTime is how long a pod takes to go: what is needed where it is known, else the grace.
 func (ck *checker) stopTime(w *workload) (time.Duration, string) {
 	var stop time.Duration
+	parts := "at once"
 	for _, c := range w.mains() {
 		if !w.figures.drain.known || c.hook.exists && !c.hook.known {
 			return w.grace, "at most the grace " + w.grace.String()
 		}
-		stop = max(stop, need(w.budget(c, 0)))
+		if b := w.budget(c, 0); need(b) > stop {
+			stop, parts = need(b), budgetParts(b)
+		}
 	}
 	if stop > w.grace {
 		return w.grace, "cut off by the grace " + w.grace.String()
 	}
-	return stop, "hook, lame duck, drain, kill grace " + stop.String()
+	return stop, parts
 }

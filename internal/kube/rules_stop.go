@@ -31,10 +31,14 @@ func (w *workload) mains() []*container {
 
 // budget is the stop of one container. Its hook counts against the grace.
 func (w *workload) budget(c *container, margin time.Duration) drain.Budget {
-	return drain.Budget{
+	b := drain.Budget{
 		Key: graceKey, Limit: w.grace, Hook: c.hook.time, LameDuck: w.lameDuck(c),
 		Drain: w.figures.drain.d, KillGrace: w.figures.killGrace.d, Margin: margin,
 	}
+	if c.hook.lameDuck && w.byDeadline {
+		b.Drain += w.figures.lameDuck.d // the deadline counts from SIGTERM, after the hook
+	}
+	return b
 }
 
 // need is what a budget's parts take together.

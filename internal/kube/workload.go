@@ -21,6 +21,8 @@ type workload struct {
 	// gated is set where the template names a readiness gate of the AWS
 	// controller itself, instead of leaving it to the Namespace's label.
 	gated value
+	// byDeadline is set where its figures are parts of a deadline of handoverd's.
+	byDeadline bool
 	// balancers send to it, as far as the files tell.
 	balancers []*balancer
 }
@@ -91,7 +93,9 @@ func readWorkload(o *Object, opt *Options) *workload {
 		containers.bad("a %s needs containers", o.Kind)
 	}
 	if opt.Handoverd != nil && w.runsHandoverd(containers) {
+		own := w.figures.drain.known
 		w.figures.fill(*opt.Handoverd)
+		w.byDeadline = !own && opt.Handoverd.Drain != nil
 	}
 	w.figures.fill(opt.Default)
 	for _, c := range containers.items() {
