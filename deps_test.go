@@ -28,6 +28,8 @@ var externals = []struct {
 	{"github.com/prometheus/client_golang", []string{"cmd/..."}, "the supervisor counts; how the figures are shown is the command's affair"},
 	{"github.com/cloudflare/tableflip", []string{".", "internal/tableflipserver"}, "standalone mode, and the peer that the load test compares with"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"internal/drill/..."}, "latencies are recorded by the load generator only"},
+	{"golang.org/x/net", []string{"internal/drill"}, "HTTP/2 frames and header compression, for the load generator's client"},
+	{"github.com/coder/websocket", nil, "for tests: the server's side of what the load generator speaks, by another hand"},
 	{"github.com/google/go-cmp", []string{"internal/fdleak", "internal/testchild/..."}, "for tests: it panics on what it cannot compare"},
 	{"github.com/rogpeppe/go-internal", nil, "for tests"},
 	{"pgregory.net/rapid", nil, "for tests"},

@@ -21,6 +21,7 @@ type outcome struct {
 	due        time.Time // when it had to be sent; latency counts from here
 	start, end time.Time
 	reused     bool
+	resent     bool // it was sent a second time: a stream that the server had refused
 	lateReset  bool // the connection was reset after the whole answer had come
 	generation int  // 0 where the mode knows none
 	fail       *failure
@@ -39,6 +40,8 @@ type book struct {
 	newest      int
 	lateResets  int
 	late        int
+	refused     int         // streams refused and sent again
+	closes      map[int]int // WebSockets that the server ended, by close code
 	windows     []*Window // in order of Mark
 	recent      []*Window // those that a request in flight may still overlap
 	all, inside *hdrhistogram.Histogram
@@ -62,7 +65,7 @@ type waiter struct {
 func newBook() *book {
 	h := func() *hdrhistogram.Histogram { return hdrhistogram.New(minLatency, maxLatency, figures) }
 	return &book{
-		failures: map[Kind]int{}, reused: map[Kind]int{}, faults: map[string]int{}, generations: map[int]int{},
+		failures: map[Kind]int{}, reused: map[Kind]int{}, faults: map[string]int{}, generations: map[int]int{}, closes: map[int]int{},
 		all: h(), inside: h(), outside: h(), lag: h(),
 		origin: time.Now(), insideFails: map[Kind]int{}, series: newSeries(), spans: map[int]Span{},
 	}
@@ -158,6 +161,7 @@ func (b *book) answered(o outcome, inside bool) {
 		}
 		span.Last = max(span.Last, at)
 		b.spans[o.generation] = span
+		b.arrived(o)
 	}
 	latency := o.end.Sub(o.due)
 	b.series.add(o.end.Sub(b.origin), latency, false)
@@ -243,4 +247,18 @@ func (b *book) lateAnswer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.late++
+}
+
+// refusedStream counts a stream that the server refused, and that is sent again.
+func (b *book) refusedStream() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused++
+}
+
+// closeCode counts a WebSocket that the server ended.
+func (b *book) closeCode(code int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closes[code]++
 }

@@ -63,18 +63,11 @@ func appendSum(dst []byte, sum uint32) []byte {
 // AppendRequest appends the request's bytes. body is scratch space for an upload's body (it may be nil); it is returned
 // for the next call, and holds the body that Verify compares with.
 func (q Query) AppendRequest(dst, body []byte) (request, sent []byte) {
-	method := "GET /"
+	method := "GET "
 	if q.Resource == Upload {
-		method = "POST /"
+		method = "POST "
 	}
-	dst = append(dst, method...)
-	dst = append(dst, q.Resource...)
-	dst = append(dst, "?n="...)
-	dst = strconv.AppendUint(dst, q.Number, 10)
-	if q.Resource == Slow || q.Resource == Stream {
-		dst = append(dst, "&ms="...)
-		dst = strconv.AppendInt(dst, q.Wait.Milliseconds(), 10)
-	}
+	dst = q.appendTarget(append(dst, method...))
 	dst = append(dst, " HTTP/1.1\r\nHost: "...)
 	if q.Host == "" {
 		dst = append(dst, "drill"...)
@@ -92,6 +85,18 @@ func (q Query) AppendRequest(dst, body []byte) (request, sent []byte) {
 	dst = strconv.AppendInt(dst, int64(len(body)), 10)
 	dst = append(dst, "\r\n\r\n"...)
 	return append(dst, body...), body
+}
+
+// appendTarget appends the path and query of the request.
+func (q Query) appendTarget(dst []byte) []byte {
+	dst = append(append(dst, '/'), q.Resource...)
+	dst = append(dst, "?n="...)
+	dst = strconv.AppendUint(dst, q.Number, 10)
+	if q.Resource == Slow || q.Resource == Stream {
+		dst = append(dst, "&ms="...)
+		dst = strconv.AppendInt(dst, q.Wait.Milliseconds(), 10)
+	}
+	return dst
 }
 
 // errStatus is wrapped by what Verify says of an answer whose status is not 200.

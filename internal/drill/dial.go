@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -16,6 +17,7 @@ const sources = 249
 // dialer opens connections to one target. It is safe for concurrent use.
 type dialer struct {
 	target target
+	tls    *tls.Config // nil: none
 	next   atomic.Uint32
 }
 

@@ -21,15 +21,21 @@ const (
 	KindTimeout      Kind = "timeout"       // Load.Timeout passed, in connect or after; a datagram without an answer
 	KindBadStatus    Kind = "bad-status"    // status other than 200, or no status line
 	KindWrongBody    Kind = "wrong-body"    // number, checksum or generation not as sent, a malformed or overlong answer
-	KindDuplicate    Kind = "duplicate"     // a datagram answered a second time
-	KindOther        Kind = "other"         // any other error; the sample has its text
+	KindDuplicate    Kind = "duplicate"     // a datagram or message answered a second time
+	// KindRefusedStream is a request over HTTP/2 that the server refused twice without having processed it. The first time is
+	// no failure: see Report.RefusedStreams.
+	KindRefusedStream Kind = "refused-stream"
+	// KindClosed is a WebSocket that the server closed by a close frame, with a message unanswered, or with a code that tells of
+	// an error. One that ends without a close frame (1006) is KindEOF, KindReset or KindTruncated.
+	KindClosed Kind = "closed"
+	KindOther  Kind = "other" // any other error; the sample has its text
 )
 
 // Kinds lists all kinds, in the order in which reports show them.
 func Kinds() []Kind {
 	return []Kind{
 		KindRefused, KindResetConnect, KindReset, KindEOF, KindTruncated,
-		KindTimeout, KindBadStatus, KindWrongBody, KindDuplicate, KindOther,
+		KindTimeout, KindBadStatus, KindWrongBody, KindDuplicate, KindRefusedStream, KindClosed, KindOther,
 	}
 }
 
@@ -85,7 +91,8 @@ func connectFailure(err error) *failure {
 // streamFailure classifies an error of a connection; begun says whether a byte of the answer had come.
 func streamFailure(err error, begun bool) *failure {
 	f := &failure{kind: KindOther, err: err}
-	ended := errors.Is(err, io.EOF)
+	// Over TLS an end without close_notify is an unexpected one (RFC 8446, 6.1); in a frame, one that is not whole.
+	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	switch {
 	case isTimeout(err):

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,6 +20,9 @@ const (
 	ModeStream    Mode = "stream"    // GET of chunked answers that last Delay to Delay + Spread, on the same connections
 	ModeTCP       Mode = "tcp"       // connect and close, nothing sent
 	ModeUDP       Mode = "udp"       // numbered datagrams, each to be answered exactly once
+	ModeWebSocket Mode = "websocket" // numbered messages on connections that stay, each to be answered
+	ModeH2C       Mode = "h2c"       // HTTP/2 without TLS and without asking (RFC 9113, 3.3): GET in concurrent streams
+	ModeH2        Mode = "h2"        // the same over TLS, agreed on by ALPN
 )
 
 // Load says what a run sends. Network, Address and Mode must be set; each other field's zero value is a sensible default.
@@ -40,10 +44,16 @@ type Load struct {
 	// Timeout bounds each request from its begin, connect included. 0: 10 s, ModeUDP 2 s.
 	Timeout time.Duration
 	// Delay and Spread set how long the server takes for an answer: from Delay to Delay + Spread, in milliseconds.
-	// 0 and 0: ModeStream 1 s to 2 s, other modes ask /fast. Modes other than ModeStream ask /slow when they are set; ModePost, ModeTCP and ModeUDP cannot.
+	// 0 and 0: ModeStream 1 s to 2 s, other modes ask /fast. Modes other than ModeStream ask /slow when they are set; ModePost, ModeTCP, ModeUDP and ModeWebSocket cannot.
 	Delay, Spread time.Duration
-	// Payload is the filling of each ModePost body, in bytes. 0: 256.
+	// Payload is the filling of each ModePost body and ModeWebSocket message, in bytes. 0: 256.
 	Payload int
+	// Streams is the number of clients that share a connection over HTTP/2, which is that of its streams at a time where the
+	// server allows as many. 0: 16.
+	Streams int
+	// TLS makes all modes but ModeTCP speak TLS; nil: none, which ModeH2 refuses. It needs a ServerName, or InsecureSkipVerify.
+	// Sessions are not resumed unless it has a ClientSessionCache. Start copies it, and sets NextProtos.
+	TLS *tls.Config
 	// Duration and Requests bound the run: it stops sending by itself after either. 0: 10 minutes; 50 million.
 	Duration time.Duration
 	Requests int
@@ -51,10 +61,12 @@ type Load struct {
 	Host string
 	// GenerationHeader is a header field in which a proxy that stands before the server tells its own generation, in decimal: where
 	// it is set, that generation is the one that counts, in windows, reports and WaitGeneration. The server's own is verified as
-	// ever. A good answer without it is KindWrongBody. Empty: the generation is the server's. ModeTCP and ModeUDP have no header.
+	// ever. A good answer without it is KindWrongBody. Empty: the generation is the server's. ModeTCP and ModeUDP have no header;
+	// in ModeWebSocket it is the handshake's.
 	GenerationHeader string
 	// Plain, where it is set, says that the server does not speak the contract. Delay and Spread cannot be set then, and
-	// ModeStream is a GET whose answer may take its time. ModeUDP wants answers that hold the datagram's number, as an echo does.
+	// ModeStream is a GET whose answer may take its time. ModeUDP and ModeWebSocket want answers that hold the number sent, as an
+	// echo does.
 	Plain *Plain
 	// Remote allows addresses that are not loopback's.
 	Remote bool
@@ -66,6 +78,7 @@ const (
 	maxRate     = 200_000
 	maxDuration = 4 * time.Hour
 	maxPayload  = 512 << 10
+	maxStreams  = 1000
 )
 
 // target is a checked Load's address.
@@ -94,6 +107,7 @@ func (l Load) withDefaults() (Load, target, error) {
 	setDefault(&l.Duration, 10*time.Minute)
 	setDefault(&l.Requests, 50_000_000)
 	setDefault(&l.Payload, 256)
+	setDefault(&l.Streams, 16)
 	switch {
 	case l.Clients != 0:
 	case l.Rate > 0 && l.Mode != ModeUDP:
@@ -113,6 +127,8 @@ func (l Load) withDefaults() (Load, target, error) {
 		err = fmt.Errorf("duration: %v, want at most %v", l.Duration, maxDuration)
 	case l.Payload < 0 || l.Payload > maxPayload:
 		err = fmt.Errorf("payload: %d bytes, want at most %d", l.Payload, maxPayload)
+	case l.Streams < 0 || l.Streams > maxStreams:
+		err = fmt.Errorf("streams: %d, want 1 to %d", l.Streams, maxStreams)
 	case l.Requests < 0 || l.Pause < 0 || l.Timeout < 0 || l.Delay < 0 || l.Spread < 0:
 		err = errors.New("negative number of requests or time")
 	case l.Delay+l.Spread >= l.Timeout:
@@ -133,7 +149,11 @@ func (l *Load) checkMode() error {
 	datagram := strings.HasPrefix(l.Network, "udp")
 	switch l.Mode {
 	case ModeFresh, ModeKeepAlive, ModeStream:
-	case ModePost, ModeTCP:
+	case ModeH2C, ModeH2:
+		if (l.TLS != nil) != (l.Mode == ModeH2) {
+			return errors.New("mode h2c goes without TLS, mode h2 with it")
+		}
+	case ModePost, ModeTCP, ModeWebSocket:
 		if l.Delay != 0 || l.Spread != 0 {
 			return fmt.Errorf("mode %s has no delay", l.Mode)
 		}
@@ -189,3 +209,19 @@ func parseTarget(network, address string) (target, error) {
 
 // loopback reports whether the target is on this machine.
 func (t target) loopback() bool { return t.network == "unix" || t.addr.Addr().IsLoopback() }
+
+// overHTTP2 says whether clients share connections.
+func (l *Load) overHTTP2() bool { return l.Mode == ModeH2C || l.Mode == ModeH2 }
+
+// tlsConfig is the connections' own.
+func (l *Load) tlsConfig() *tls.Config {
+	if l.TLS == nil || l.Mode == ModeTCP {
+		return nil
+	}
+	c := l.TLS.Clone()
+	c.NextProtos = nil
+	if l.Mode == ModeH2 {
+		c.NextProtos = []string{"h2"}
+	}
+	return c
+}

@@ -11,7 +11,8 @@ import (
 )
 
 // Report is what a run counted. Sent = OK + the sum of Failures, except for ModeUDP: there KindDuplicate and KindWrongBody
-// count answers that belong to no datagram in flight, and come on top.
+// count answers that belong to no datagram in flight, and come on top. In ModeWebSocket a connection that ends badly while
+// no message is under way, and a message that nobody asked for, is a failure that counts as sent.
 type Report struct {
 	Load Load // with its defaults filled in
 
@@ -25,6 +26,8 @@ type Report struct {
 	LateResets      int            // connections reset after the whole answer had come; no failures
 	LateAnswers     int            // datagrams answered after they had been counted as KindTimeout
 	Generations     map[int]int    // good answers by generation
+	RefusedStreams  int            // ModeH2C, ModeH2: refused by the server before it processed them, and sent again; no failures
+	Closes          map[int]int    // ModeWebSocket: connections that the server ended, by close code; 1006: without a close frame
 
 	// Latency in microseconds, of good answers, from when the request was due (closed loop: begun) to the answer's last
 	// byte. Inside and Outside divide All by whether the request overlapped a window.
@@ -58,6 +61,12 @@ type WindowReport struct {
 	Blamed      map[Kind]int  // of them, those that overlapped no newer window: each failure is one window's
 	Generations map[int]int   // good answers to requests begun inside
 	Max         time.Duration // the longest latency
+
+	// LastArrival is how long after Begin the last request was sent, on a fresh connection, that an older generation
+	// answered; also after End, until a newer window took over. 0: none was. ArrivalKnown: false where that cannot be said,
+	// because no answer told its generation, or no newer generation was seen, or no connection was opened.
+	LastArrival  time.Duration
+	ArrivalKnown bool
 }
 
 // Failure is one failed request.
@@ -109,11 +118,17 @@ func (r *Report) String() string {
 	}
 	for _, k := range Kinds() {
 		if n := r.Failures[k]; n > 0 {
-			fmt.Fprintf(&b, "\n  %-13s %d (%d on reused connections)", k, n, r.ReusedFailures[k])
+			fmt.Fprintf(&b, "\n  %-14s %d (%d on reused connections)", k, n, r.ReusedFailures[k])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.GeneratorFaults)) {
 		fmt.Fprintf(&b, "\n  generator: %s %d", name, r.GeneratorFaults[name])
+	}
+	if r.RefusedStreams > 0 {
+		fmt.Fprintf(&b, "\n  refused streams, sent again: %d", r.RefusedStreams)
+	}
+	for _, code := range slices.Sorted(maps.Keys(r.Closes)) {
+		fmt.Fprintf(&b, "\n  closed by the server with code %d: %d", code, r.Closes[code])
 	}
 	if n := len(r.Generations); n > 0 {
 		gens := slices.Sorted(maps.Keys(r.Generations))

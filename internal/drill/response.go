@@ -24,6 +24,7 @@ type response struct {
 	keep               bool // the connection may carry another request
 	untilEOF           bool // the body had no length and ended with the connection
 
+	accept     string // Sec-WebSocket-Accept
 	proxyField string // the field that sets proxy, or empty
 	proxy      string
 
@@ -109,6 +110,8 @@ func (a *response) field(name, value []byte) error {
 		a.generation = string(value)
 	case is("X-Request-Number"):
 		a.number = string(value)
+	case is("Sec-WebSocket-Accept"):
+		a.accept = string(value)
 	case a.proxyField != "" && is(a.proxyField):
 		a.proxy = string(value)
 	}

@@ -48,7 +48,7 @@ func Start(ctx context.Context, l Load) (*Run, error) {
 	}
 	r := &Run{
 		load:     l,
-		dialer:   dialer{target: t},
+		dialer:   dialer{target: t, tls: l.tlsConfig()},
 		book:     newBook(),
 		stopping: make(chan struct{}),
 		done:     make(chan struct{}),
@@ -74,8 +74,16 @@ func (r *Run) startClients() error {
 		// Waited for by watch, through clients.
 		go r.pace(r.queue, func() { close(r.work) })
 	}
+	var slot *h2slot
 	for i := range r.load.Clients {
 		c := &sender{run: r, index: i}
+		if r.load.overHTTP2() {
+			if i%r.load.Streams == 0 {
+				slot = &h2slot{run: r}
+			}
+			slot.senders++
+			c.slot = slot
+		}
 		r.clients.Add(1)
 		// Both waited for by watch, through clients.
 		if r.load.Rate > 0 {
@@ -85,6 +93,12 @@ func (r *Run) startClients() error {
 		}
 	}
 	return nil
+}
+
+// extraFailure counts what went wrong apart from any request, as a request of its own that began and ended now.
+func (r *Run) extraFailure(now time.Time, reused bool, f *failure) {
+	r.book.begin(time.Time{})
+	r.book.end(outcome{due: now, start: now, end: now, reused: reused, fail: f})
 }
 
 // watch ends the run: on Stop, on the context, or at its bounds.
@@ -161,7 +175,7 @@ func (r *Run) countsLocked() Report {
 		Load: r.load, Sent: b.sent, OK: b.ok, Begin: r.begin,
 		Failures: maps.Clone(b.failures), ReusedFailures: maps.Clone(b.reused), InsideFailures: maps.Clone(b.insideFails), Samples: slices.Clone(b.samples),
 		GeneratorFaults: maps.Clone(b.faults), Generations: maps.Clone(b.generations),
-		LateResets: b.lateResets, LateAnswers: b.late,
+		LateResets: b.lateResets, LateAnswers: b.late, RefusedStreams: b.refused, Closes: maps.Clone(b.closes),
 	}
 	until, sent, due := time.Now(), b.sent, int(r.due.Load())
 	if !r.atStop.when.IsZero() {
@@ -171,8 +185,10 @@ func (r *Run) countsLocked() Report {
 	if s := rep.Sending.Seconds(); s > 0 {
 		rep.Rate = float64(sent) / s
 	}
-	for _, w := range b.windows {
-		rep.Windows = append(rep.Windows, w.report())
+	for i, w := range b.windows {
+		wr := w.report()
+		wr.LastArrival, wr.ArrivalKnown = b.lastArrival(i)
+		rep.Windows = append(rep.Windows, wr)
 	}
 	return rep
 }

@@ -16,6 +16,8 @@ type sender struct {
 	run   *Run
 	index int
 	conn  *client // kept between requests, or nil
+	ws    *wsConn // ModeWebSocket: the same
+	slot  *h2slot // of the connection that it shares over HTTP/2, or nil
 
 	request, sent, body []byte // scratch
 }
@@ -23,7 +25,7 @@ type sender struct {
 // openLoop sends what is due, and returns after all of it when the run stops.
 func (s *sender) openLoop() {
 	defer s.run.clients.Done()
-	defer s.drop()
+	defer s.leave()
 	for due := range s.run.work {
 		if time.Since(due) > s.run.load.Timeout {
 			s.run.book.fault(faultUnsent)
@@ -36,7 +38,7 @@ func (s *sender) openLoop() {
 // closedLoop sends one request after the other until the run stops.
 func (s *sender) closedLoop() {
 	defer s.run.clients.Done()
-	defer s.drop()
+	defer s.leave()
 	pause := s.run.load.Pause
 	// Spread over the pause, so that clients that pause do not come in one crowd.
 	if !s.sleep(pause * time.Duration(s.index) / time.Duration(s.run.load.Clients)) {
@@ -77,12 +79,28 @@ func (s *sender) sleep(d time.Duration) bool {
 	}
 }
 
-// drop closes the kept connection, if any.
+// drop closes the kept connection, if any, after a failure. One that is shared goes on.
 func (s *sender) drop() {
 	if s.conn != nil {
 		s.conn.close()
 		s.conn = nil
 	}
+	if s.ws != nil {
+		s.ws.abandon()
+		s.ws = nil
+	}
+}
+
+// leave ends what the client has, after its last request.
+func (s *sender) leave() {
+	if s.ws != nil {
+		s.ws.leave()
+		s.ws = nil
+	}
+	if s.slot != nil {
+		s.slot.leave()
+	}
+	s.drop()
 }
 
 // one sends one request, counts it, and reports whether it was answered. due is zero in the closed loop.
@@ -106,10 +124,16 @@ func (s *sender) one(due time.Time) bool {
 // do opens a connection if there is none and has one exchange on it.
 func (s *sender) do(o *outcome) *failure {
 	deadline := o.start.Add(s.run.load.Timeout)
+	switch s.run.load.Mode {
+	case ModeWebSocket:
+		return s.message(o, deadline)
+	case ModeH2C, ModeH2:
+		return s.stream(o, deadline)
+	}
 	if s.conn == nil {
-		c, err := s.run.dialer.dial(deadline)
-		if err != nil {
-			return connectFailure(err)
+		c, f := s.run.dialer.open(deadline)
+		if f != nil {
+			return f
 		}
 		s.conn = newClient(c, s.run.load.GenerationHeader)
 	}
@@ -129,16 +153,21 @@ func (s *sender) do(o *outcome) *failure {
 	o.end = time.Now()
 	s.body = a.body
 	if f != nil {
-		// An unexpected status is what is wrong, also when the rest of that answer is cut.
-		if a.status != 0 && !s.run.load.accepts(a.status) {
-			f.kind, f.fault = KindBadStatus, ""
-		}
-		return f
+		return s.judgeStatus(a, f)
 	}
 	if f := s.verify(q, a, o); f != nil {
 		return f
 	}
 	return s.settle(a, o)
+}
+
+// judgeStatus is the failure of an answer that did not come wholly: an unexpected status is what is wrong, also when the
+// rest of that answer is cut.
+func (s *sender) judgeStatus(a response, f *failure) *failure {
+	if a.status != 0 && !s.run.load.accepts(a.status) {
+		f.kind, f.fault = KindBadStatus, ""
+	}
+	return f
 }
 
 // verify checks an answer that came wholly.

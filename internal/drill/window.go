@@ -20,6 +20,10 @@ type Window struct {
 	blamed      map[Kind]int // of them, those that overlapped no newer window
 	generations map[int]int
 	max         time.Duration
+
+	before      int           // the newest generation seen at the begin
+	fresh       int           // answers that told their generation, on fresh connections opened until the next window's begin
+	lastArrival time.Duration // see arrived
 }
 
 // Mark opens a window. Without End it ends with the run.
@@ -28,7 +32,7 @@ func (r *Run) Mark(name string) *Window {
 	w := &Window{run: r, name: name, failures: map[Kind]int{}, blamed: map[Kind]int{}, generations: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w.begin = time.Now()
+	w.begin, w.before = time.Now(), b.newest
 	w.inFlight, w.requests = b.inFlight, b.inFlight
 	b.windows = append(b.windows, w)
 	// No request lasts longer than the timeout, so older windows can no longer be touched by one.
