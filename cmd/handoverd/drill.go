@@ -14,12 +14,15 @@ clients. Errors are measured here, at the caller: a server's log cannot see a re
 
 Any server will do, supervised or not. Requests are sent when they are due, whatever became of the
 earlier ones, and their latency counts from then. Nothing is sent twice: a request that fails on a
-reused connection is lost. --rate is that of all modes together, which run at the same time:
+reused connection is lost. (One exception, which is counted: a stream that an HTTP/2 server refused
+unprocessed.) --rate is that of all modes together, which run at the same time:
 
   fresh      GET, one connection for each request
   keepalive  GET, again and again on the same connections
   post       POST of numbered bodies on the same connections
   stream     GET of answers that take their time, on the same connections
+  websocket  numbered messages on connections that stay, each to be answered, as an echo does
+  h2c, h2    GET in concurrent streams of HTTP/2; h2c without TLS (http://, unix://), h2 with it
   tcp        connect and close
   udp        numbered datagrams, each to be answered once, with its number (an echo does)
 
@@ -28,6 +31,10 @@ Of an answer is checked: its status, that its body came wholly, and what --expec
 number, generation and checksum in each body) is recognised where the URL has no path or /fast, and
 then each byte is checked. docs/DRILL.md has more.
 
+A URL is http:// or https:// (with TLS: HTTP/1.1, websocket or h2), ws:// or wss:// (websocket),
+tcp://HOST:PORT, udp://HOST:PORT, or a UNIX socket: unix:///run/app.sock, or with a path of HTTP
+http+unix://%2Frun%2Fapp.sock/PATH.
+
 The trigger is one of --reload (handoverd's, by its control socket), --signal, --exec, or none. Each
 opens a window, which ends with the reload; --signal and --exec do not tell, there it ends --window
 later (after a kill, --window after another generation serves: connections are found dead late). A
@@ -35,7 +42,10 @@ request in flight at any time of a window counts as inside. A loss of 0 in N rel
 its upper bound, 3/N a reload, at 95 % confidence.
 
 The sizing proposed is:
-  lame_duck = --check-interval x (--check-failures + 1)   what the balancer needs to see it
+  lame_duck = the longer of
+    --check-interval x (--check-failures + 1)             what the balancer needs to see it
+    1.5 x the last arrival, in whole seconds              the last request that an older generation
+                                                          had, sent so long after its reload's begin
   drain     = 2 x the longest answer seen, at least 1s    longer ones than those seen exist
   grace     = 2 x p99.9, at least 1s                      for what SIGTERM interrupts
   deadline  = lame_duck + drain + grace                   to be below the platform's
@@ -55,6 +65,8 @@ type drillFlags struct {
 	modes    []string
 	clients  int
 	timeout  time.Duration
+	ca       string
+	insecure bool
 
 	expectStatus, expectBody, contract string
 	sameBody                           bool
@@ -100,11 +112,13 @@ func drillCommand(e *env) *cobra.Command {
 func (o *drillFlags) flags(cmd *cobra.Command) {
 	o.where.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.url, "url", "", "what to ask: http://HOST[:PORT][/PATH], tcp://HOST:PORT or udp://HOST:PORT")
+	f.StringVar(&o.url, "url", "", "what to ask: http://HOST[:PORT][/PATH], https, ws, wss, tcp://HOST:PORT, udp, unix:///SOCKET or http+unix://%2FSOCKET/PATH")
+	f.StringVar(&o.ca, "ca", "", "file with the certificates to trust, in PEM; with https and wss (default the system's)")
+	f.BoolVar(&o.insecure, "insecure", false, "take any certificate; with https and wss")
 	f.Float64Var(&o.rate, "rate", 2000, "requests a second, of all modes together")
 	f.DurationVar(&o.duration, "for", 30*time.Second, "how long")
-	f.StringSliceVar(&o.modes, "mode", nil, "fresh, keepalive, post, stream, tcp, udp; several with commas (default fresh,keepalive, or the URL's tcp or udp)")
-	f.IntVar(&o.clients, "clients", 0, "requests at once in each mode, beyond which they wait (default: keepalive and post 64, udp 16, else at least 512)")
+	f.StringSliceVar(&o.modes, "mode", nil, "fresh, keepalive, post, stream, websocket, h2c, h2, tcp, udp; several with commas (default fresh,keepalive; for ws, wss, tcp and udp the URL's)")
+	f.IntVar(&o.clients, "clients", 0, "requests at once in each mode, beyond which they wait (default: keepalive, post and websocket 64, h2c and h2 256 on 16 connections, udp 16, else at least 512)")
 	f.DurationVar(&o.timeout, "timeout", 0, "after which a request is lost (default 10s, udp 2s)")
 
 	f.StringVar(&o.contract, "contract", "auto", "auto, on or off: whether the server keeps the contract of examples/goserver")

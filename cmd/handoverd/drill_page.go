@@ -149,6 +149,9 @@ func newChart(r *drillReport, rep *drill.Report) drillChart {
 		begin := time.Duration(t.At * float64(time.Second))
 		m := drillMark{Class: t.Kind, X: s.x(begin), Title: fmt.Sprintf("%s at %.2f s, %.3f s, %d lost", t.Kind, t.At, t.Seconds, t.Failed)}
 		m.Width = round(max(1, s.x(begin+time.Duration(t.Seconds*float64(time.Second)))-m.X))
+		if t.LastArrival != nil {
+			m.Title += fmt.Sprintf(", last request to an older generation sent after %.3f s", *t.LastArrival)
+		}
 		if t.Error != "" {
 			m.Class, m.Title = m.Class+" failed", m.Title+": "+t.Error
 		}

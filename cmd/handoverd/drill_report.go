@@ -28,6 +28,7 @@ type drillReport struct {
 	FailedTriggers int            `json:"failed_triggers"`
 	ReloadP50      float64        `json:"reload_p50_seconds,omitempty"`
 	ReloadMax      float64        `json:"reload_max_seconds,omitempty"`
+	LastArrival    *drillArrival  `json:"last_arrival"` // null: of no reload known
 	Triggers       []drillOutcome `json:"triggers,omitempty"`
 	Lost           *drillLost     `json:"lost,omitempty"` // with at least one reload
 	Sizing         drillSizing    `json:"sizing"`
@@ -53,6 +54,8 @@ type drillMode struct {
 	Inside         drillLatency       `json:"inside"`
 	Outside        drillLatency       `json:"outside"`
 	P99Ratio       float64            `json:"p99_ratio,omitempty"` // inside over outside; 0: one of them is empty
+	RefusedStreams int                `json:"refused_streams"`     // over HTTP/2, refused unprocessed and sent again; not lost
+	Closes         map[int]int        `json:"closes,omitempty"`    // WebSockets that the server ended, by close code
 	Samples        []string           `json:"samples,omitempty"`   // the first failures
 }
 
@@ -67,15 +70,25 @@ type drillLatency struct {
 
 // drillOutcome is one trigger, with what was lost in its window, of all modes.
 type drillOutcome struct {
-	Kind       string             `json:"kind"` // "reload" or "kill"
-	At         float64            `json:"at_seconds"`
-	Seconds    float64            `json:"seconds"`                  // of the window
-	Reload     float64            `json:"reload_seconds,omitempty"` // until the reload was done, where that is told
-	Generation int                `json:"generation,omitempty"`     // that serves after it
-	Error      string             `json:"error,omitempty"`
-	Requests   int                `json:"requests"`
-	Failed     int                `json:"failed"`
-	Failures   map[drill.Kind]int `json:"failures"`
+	Kind       string  `json:"kind"` // "reload" or "kill"
+	At         float64 `json:"at_seconds"`
+	Seconds    float64 `json:"seconds"`                  // of the window
+	Reload     float64 `json:"reload_seconds,omitempty"` // until the reload was done, where that is told
+	Generation int     `json:"generation,omitempty"`     // that serves after it
+	Error      string  `json:"error,omitempty"`
+	// LastArrival is how long after the trigger began the last request was sent, on a fresh connection, that an older generation
+	// answered, of all modes. null: not known.
+	LastArrival *float64           `json:"last_arrival_seconds"`
+	Requests    int                `json:"requests"`
+	Failed      int                `json:"failed"`
+	Failures    map[drill.Kind]int `json:"failures"`
+}
+
+// drillArrival is of the reloads that succeeded and of which the last arrival is known.
+type drillArrival struct {
+	Reloads int     `json:"reloads"`
+	P99     float64 `json:"p99_seconds"`
+	Max     float64 `json:"max_seconds"`
 }
 
 // drillLost says what reloads cost, those that succeeded; kills are not in it.
@@ -94,12 +107,14 @@ type drillLost struct {
 
 // drillSizing is proposed; the help has the formula.
 type drillSizing struct {
-	P999     float64 `json:"p999_ms"`
-	Longest  float64 `json:"longest_ms"`
-	LameDuck float64 `json:"lame_duck_seconds"`
-	Drain    float64 `json:"drain_seconds"`
-	Grace    float64 `json:"grace_seconds"`
-	Deadline float64 `json:"deadline_seconds"`
+	P999    float64 `json:"p999_ms"`
+	Longest float64 `json:"longest_ms"`
+	// CheckInterval is the balancer's, as it was given; 0: it was not, and LameDuck knows the last arrival only.
+	CheckInterval float64 `json:"check_interval_seconds,omitempty"`
+	LameDuck      float64 `json:"lame_duck_seconds"`
+	Drain         float64 `json:"drain_seconds"`
+	Grace         float64 `json:"grace_seconds"`
+	Deadline      float64 `json:"deadline_seconds"`
 }
 
 // report is made when the runs have ended.
@@ -115,7 +130,7 @@ func (d *drillRun) report(contract bool) *drillReport {
 		r.addMode(&d.reports[i])
 	}
 	r.addTriggers(d)
-	r.Sizing.fill(d.flags, d.reports)
+	r.Sizing.fill(d.flags, d.reports, r.LastArrival)
 	r.judge(d.flags)
 	return r
 }
@@ -125,6 +140,7 @@ func (r *drillReport) addMode(rep *drill.Report) {
 	m := drillMode{
 		Mode: rep.Load.Mode, Rate: rep.Rate, RateReached: rep.Ratio(), Sent: rep.Sent, OK: rep.OK,
 		Failed: rep.Failed(), Failures: rep.Failures, InsideFailures: rep.InsideFailures, ReusedFailures: rep.ReusedFailures,
+		RefusedStreams: rep.RefusedStreams, Closes: rep.Closes,
 		Faults: rep.GeneratorFaults, Latency: latencyOf(all), Inside: latencyOf(inside), Outside: latencyOf(outside),
 	}
 	for _, n := range rep.InsideFailures {
@@ -150,6 +166,37 @@ func latencyOf(q drill.Quantiles) drillLatency {
 	}
 }
 
+// arrivalOf is the last arrival of trigger i: the latest that a mode has seen; nil where none has.
+func arrivalOf(reports []drill.Report, i int) *float64 {
+	var last *float64
+	for j := range reports {
+		if w := &reports[j].Windows[i]; w.ArrivalKnown && (last == nil || w.LastArrival.Seconds() > *last) {
+			last = new(w.LastArrival.Seconds())
+		}
+	}
+	return last
+}
+
+// addArrivals sums up the last arrivals.
+func (r *drillReport) addArrivals() {
+	took := drill.NewDurations()
+	a := &drillArrival{}
+	for i := range r.Triggers {
+		t := &r.Triggers[i]
+		if t.LastArrival == nil || t.Error != "" || t.Kind == triggerKill {
+			continue
+		}
+		a.Reloads++
+		a.Max = max(a.Max, *t.LastArrival)
+		took.Add(time.Duration(*t.LastArrival * float64(time.Second)))
+	}
+	if a.Reloads > 0 {
+		// A histogram's value is the upper end of its bucket, which the exact maximum may lie below.
+		a.P99 = min(took.Quantiles().P99.Seconds(), a.Max)
+		r.LastArrival = a
+	}
+}
+
 // addTriggers takes over what was fired; window i of each run is trigger i's.
 func (r *drillReport) addTriggers(d *drillRun) {
 	lost := &drillLost{Instances: d.flags.instances, Deploys: d.flags.deploys}
@@ -157,7 +204,7 @@ func (r *drillReport) addTriggers(d *drillRun) {
 	for i, f := range d.fired {
 		o := drillOutcome{
 			Kind: f.kind, At: f.begin.Sub(d.begin).Seconds(), Seconds: f.end.Sub(f.begin).Seconds(),
-			Generation: f.generation, Failures: map[drill.Kind]int{},
+			Generation: f.generation, LastArrival: arrivalOf(d.reports, i), Failures: map[drill.Kind]int{},
 		}
 		for j := range d.reports {
 			w := &d.reports[j].Windows[i]
@@ -195,6 +242,7 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		}
 		r.Triggers = append(r.Triggers, o)
 	}
+	r.addArrivals()
 	if r.Reloads == 0 {
 		return
 	}
@@ -214,18 +262,25 @@ func (r *drillReport) addTriggers(d *drillRun) {
 }
 
 // fill proposes the budgets.
-func (s *drillSizing) fill(o *drillFlags, reports []drill.Report) {
+func (s *drillSizing) fill(o *drillFlags, reports []drill.Report, last *drillArrival) {
 	var p999, longest time.Duration
 	for i := range reports {
 		all, _, _ := reports[i].Latencies()
 		p999, longest = max(p999, all.P999), max(longest, all.Max)
 	}
+	s.CheckInterval = o.checkInterval.Seconds()
 	s.P999, s.Longest = milliseconds(p999), milliseconds(longest)
 	lameDuck := o.checkInterval * time.Duration(o.checkFailures+1)
+	if last != nil && last.Max > 0 {
+		lameDuck = max(lameDuck, wholeSeconds(time.Duration(arrivalMargin*last.Max*float64(time.Second))))
+	}
 	drain, grace := wholeSeconds(2*longest), wholeSeconds(2*p999)
 	s.LameDuck, s.Drain, s.Grace = lameDuck.Seconds(), drain.Seconds(), grace.Seconds()
 	s.Deadline = s.LameDuck + s.Drain + s.Grace
 }
+
+// arrivalMargin is put on the longest last arrival: later ones than those of the last half minute exist.
+const arrivalMargin = 1.5
 
 // wholeSeconds rounds up, to at least one.
 func wholeSeconds(d time.Duration) time.Duration {

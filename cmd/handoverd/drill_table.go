@@ -53,6 +53,13 @@ func (r *drillReport) writeTriggers(b *strings.Builder) {
 		fmt.Fprintf(b, "; %d FAILED", r.FailedTriggers)
 	}
 	b.WriteByte('\n')
+	switch a := r.LastArrival; {
+	case a != nil:
+		fmt.Fprintf(b, "last request to an older generation, sent after the reload's begin: p99 %.3f s, max %.3f s, known of %d of %d reloads\n",
+			a.P99, a.Max, a.Reloads, r.Reloads)
+	case r.Reloads > 0:
+		b.WriteString("last request to an older generation: unknown (no answer on a new connection tells its generation, or none changed)\n")
+	}
 	for _, t := range r.Triggers {
 		if t.Error != "" {
 			fmt.Fprintf(b, "  %s at %.1f s failed: %s\n", t.Kind, t.At, t.Error)
@@ -128,6 +135,16 @@ func (r *drillReport) writeDetails(b *strings.Builder) {
 				fmt.Fprintf(b, "%s: %s %d, %d in windows, %d on reused connections\n", m.Mode, k, n, m.InsideFailures[k], m.ReusedFailures[k])
 			}
 		}
+		if m.RefusedStreams > 0 {
+			fmt.Fprintf(b, "%s: %d streams refused unprocessed, and sent again on a new connection (not lost)\n", m.Mode, m.RefusedStreams)
+		}
+		for _, code := range slices.Sorted(maps.Keys(m.Closes)) {
+			note := ""
+			if code == 1006 {
+				note = " (no close frame)"
+			}
+			fmt.Fprintf(b, "%s: %d connections ended by the server with code %d%s\n", m.Mode, m.Closes[code], code, note)
+		}
 		for _, s := range m.Samples[:min(len(m.Samples), samplesShown)] {
 			fmt.Fprintf(b, "  %s\n", s)
 		}
@@ -167,7 +184,7 @@ func (r *drillReport) writeLost(b *strings.Builder) {
 func (r *drillReport) writeSizing(b *strings.Builder) {
 	s := &r.Sizing
 	note := ""
-	if s.LameDuck == 0 {
+	if s.CheckInterval == 0 {
 		note = "  (lame_duck: give --check-interval, if a balancer stands before it)\n"
 	}
 	fmt.Fprintf(b, "sizing from p99.9 %.1f ms and a longest answer of %.1f ms:\n  lame_duck %gs + drain %gs + grace %gs = deadline %gs\n%s",

@@ -364,9 +364,17 @@ func TestDrillJudged(t *testing.T) {
 		}
 	}
 	var s drillSizing
-	s.fill(o, nil)
-	if want := (drillSizing{LameDuck: 8, Drain: 1, Grace: 1, Deadline: 10}); s != want {
+	s.fill(o, nil, nil)
+	if want := (drillSizing{CheckInterval: 2, LameDuck: 8, Drain: 1, Grace: 1, Deadline: 10}); s != want {
 		t.Errorf("sizing %+v, want %+v", s, want)
+	}
+	for last, want := range map[float64]float64{0: 8, 5.3: 8, 5.4: 9, 0.01: 8, 20: 30} {
+		if s.fill(o, nil, &drillArrival{Reloads: 1, Max: last}); s.LameDuck != want || s.Deadline != want+2 {
+			t.Errorf("last arrival after %v s: %+v, want a lame duck of %v s", last, s, want)
+		}
+	}
+	if s.fill(&drillFlags{}, nil, &drillArrival{Reloads: 1, Max: 0.2}); s.LameDuck != 1 {
+		t.Errorf("no balancer: %+v", s)
 	}
 	if _, err := json.Marshal(r); err != nil {
 		t.Error(err)

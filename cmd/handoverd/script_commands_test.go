@@ -45,6 +45,8 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"hold":     cmdHold,     // hold SERVICE SOCKET: a response that goes on until release
 	"release":  cmdRelease,  // release: ends what hold began
 	"flaky":    cmdFlaky,    // flaky VARIABLE N: a server whose every Nth answer is 503
+	"modes":    cmdModes,    // modes: servers of all that drill speaks
+	"each":     cmdEach,     // each MODE…: stdout is a drill's JSON of these modes, each of which had answers
 	"report":   cmdReport,   // report FIELD=VALUE…: stdout is a drill's JSON with these fields, and adds up
 	"failures": cmdFailures, // failures KIND: stdout is a drill's JSON with the flaky server's failures
 	"stale":    cmdStale,    // stale PATH: a socket that nobody listens on any more

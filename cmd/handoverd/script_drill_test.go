@@ -80,6 +80,19 @@ func cmdReport(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// cmdEach wants these modes in the report, each with answers.
+func cmdEach(ts *testscript.TestScript, neg bool, args []string) {
+	r, _ := readReport(ts)
+	if len(r.Modes) != len(args) {
+		ts.Fatalf("%d modes, want %v:\n%s", len(r.Modes), args, ts.ReadFile("stdout"))
+	}
+	for i := range r.Modes {
+		if m := &r.Modes[i]; string(m.Mode) != args[i] || m.OK == 0 {
+			ts.Fatalf("mode %s with %d answers, want %s:\n%s", m.Mode, m.OK, args[i], ts.ReadFile("stdout"))
+		}
+	}
+}
+
 // cmdFailures wants as many failures of that kind as the flaky server has made, and no others.
 func cmdFailures(ts *testscript.TestScript, neg bool, args []string) {
 	r, _ := readReport(ts)

@@ -42,8 +42,8 @@ type book struct {
 	late        int
 	refused     int         // streams refused and sent again
 	closes      map[int]int // WebSockets that the server ended, by close code
-	windows     []*Window // in order of Mark
-	recent      []*Window // those that a request in flight may still overlap
+	windows     []*Window   // in order of Mark
+	recent      []*Window   // those that a request in flight may still overlap
 	all, inside *hdrhistogram.Histogram
 	outside     *hdrhistogram.Histogram
 	lag         *hdrhistogram.Histogram

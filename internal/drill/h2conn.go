@@ -41,7 +41,6 @@ type h2conn struct {
 	streams  map[uint32]*h2stream
 	next     uint32 // number of the next stream
 	retired  bool   // gone is closed
-	over     bool   // the reader has ended
 	carried  bool   // an answer has come
 	received int    // bytes of DATA since the last WINDOW_UPDATE
 }

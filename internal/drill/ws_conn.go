@@ -198,8 +198,7 @@ func (w *wsConn) broken(err error, inside bool) {
 	m, ours := w.pending, w.ours
 	w.over = true
 	f := streamFailure(err, w.k.begun || inside)
-	var malformed malformedError
-	if errors.As(err, &malformed) {
+	if _, ok := errors.AsType[malformedError](err); ok {
 		f.kind = KindWrongBody
 	}
 	if m != nil {
