@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,6 +142,9 @@ func (k *kubeFlags) run(e *env, cmd *cobra.Command, args []string) error {
 		}
 		o, p := kube.Read(files[i], text, k.namespace)
 		objects, problems = append(objects, o...), append(problems, p...)
+	}
+	if len(objects) == 0 && len(problems) == 0 {
+		return fmt.Errorf("manifests: no Kubernetes object in %s", strings.Join(files, ", "))
 	}
 	r := &kubeReport{files, kube.Check(objects, opt)}
 	r.Problems = append(problems, r.Problems...)

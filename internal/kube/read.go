@@ -50,7 +50,7 @@ func (o *Object) place() Place {
 }
 
 // Read reads all documents of a text. A List is taken apart; an object of any kind is
-// returned, known or not. An object without a namespace gets the one given. A broken document
+// returned, known or not; a document that has nothing of an object is passed over. An object without a namespace gets the one given. A broken document
 // ends the reading, with a Problem that has its line: where the next one begins cannot
 // be told any more. What came before it is returned.
 func Read(file string, text []byte, namespace string) ([]*Object, []Problem) {
@@ -86,11 +86,14 @@ type reader struct {
 func (r *reader) object(document int, node *yaml.Node, path string, depth int) {
 	o := &Object{File: r.file, Document: document}
 	o.root = value{follow(node), path, node.Line, o}
-	if o.root.node == nil || o.root.node.Kind != yaml.MappingNode {
-		r.problems = append(r.problems, Problem{o.root.place(), "must be a mapping, with kind and metadata"})
-		return
-	}
+	meta := o.root.get("metadata")
 	o.Kind = o.root.get("kind").text()
+	if o.Kind == "" {
+		if meta.node != nil || o.root.get("apiVersion").node != nil {
+			r.problems = append(r.problems, Problem{o.root.get("kind").place(), "no kind: what it is cannot be told"})
+		}
+		return // a chart's values, a list of something: folders have more than manifests
+	}
 	if items := o.root.get("items"); strings.HasSuffix(o.Kind, "List") && items.node != nil && items.node.Kind == yaml.SequenceNode {
 		for i, item := range items.node.Content {
 			if depth == 0 || len(r.objects) >= maxObjects {
@@ -101,14 +104,9 @@ func (r *reader) object(document int, node *yaml.Node, path string, depth int) {
 		}
 		return
 	}
-	meta := o.root.get("metadata")
 	o.Name, o.Namespace = meta.get("name").text(), meta.get("namespace").text()
 	if o.Namespace == "" {
 		o.Namespace = r.namespace
-	}
-	if o.Kind == "" {
-		r.problems = append(r.problems, Problem{o.root.get("kind").place(), "no kind: not a Kubernetes object"})
-		return
 	}
 	r.objects = append(r.objects, o)
 }
