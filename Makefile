@@ -79,7 +79,7 @@ real: setup build ## every test against the static binary, with 10 reloads of ea
 	.ci/gotest build/real.log -p 2 -timeout 10m ./...
 
 load: setup build ## the load test with the full number of reloads
-	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip)' -timeout 80m .
+	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated)' -timeout 80m .
 
 mutants: ## applies each deliberate mistake and fails unless the tests see it
 	.ci/mutants

@@ -18,6 +18,7 @@ import (
 type Child struct {
 	env  environ
 	conn *wire.Conn // nil unless supervised
+	self *self      // of Standalone without a supervisor, else nil
 
 	accept   gate
 	deadline deadline
@@ -86,7 +87,9 @@ func newChild(env environ) (*Child, error) {
 		c.socks = append(c.socks, inherited{name: p.name, fd: p.fd})
 	}
 	if !env.supervised {
-		c.accept.settle(nil)
+		if !env.upgradesItself() { // else with Ready
+			c.accept.settle(nil)
+		}
 		return c, nil
 	}
 	if err := claim(env.control); err != nil {
@@ -105,7 +108,7 @@ func newChild(env environ) (*Child, error) {
 }
 
 // Generation is the number of this generation: 1 for the first under this
-// supervisor, 0 without one.
+// supervisor or since Standalone was first called, 0 otherwise.
 func (c *Child) Generation() int { return c.env.generation }
 
 // Ready says that this generation can serve, closes the sockets that nobody
@@ -128,13 +131,7 @@ func (c *Child) Ready() error {
 func (c *Child) sayReady() error {
 	names := c.release()
 	if c.conn == nil {
-		if c.env.notify == "" {
-			return nil
-		}
-		if err := sdnotify.Notify(c.env.notify, "READY=1"); err != nil {
-			return fmt.Errorf("handover: ready: %w", err)
-		}
-		return nil
+		return c.sayReadyAlone()
 	}
 	if err := c.send(wire.Message{Verb: wire.Ready, Names: names}); err != nil {
 		return err
@@ -158,6 +155,26 @@ func (c *Child) sayReady() error {
 	default:
 		return fmt.Errorf("handover: ready: %w", c.lostCause)
 	}
+}
+
+// sayReadyAlone is Ready without a supervisor of ours.
+func (c *Child) sayReadyAlone() error {
+	state := "READY=1"
+	if c.self != nil {
+		if err := c.self.sayReady(); err != nil {
+			return err
+		}
+		if c.env.upgradesItself() { // the process that systemd has started may be another
+			state = fmt.Sprintf("READY=1\nMAINPID=%d", os.Getpid())
+		}
+	}
+	if c.env.notify == "" {
+		return nil
+	}
+	if err := sdnotify.Notify(c.env.notify, state); err != nil {
+		return fmt.Errorf("handover: ready: %w", err)
+	}
+	return nil
 }
 
 // release ends the taking: it closes what is left and names what was taken.
@@ -199,7 +216,7 @@ func (c *Child) Extend(d time.Duration) error {
 
 // Draining is closed when the supervisor asks this generation to finish: stop
 // accepting, complete what is in flight, exit. It is not closed if the
-// supervisor dies (serve on), and never without a supervisor.
+// supervisor dies (serve on), and never without a supervisor but by Standalone.
 func (c *Child) Draining() <-chan struct{} { return c.draining }
 
 // LameDuck is closed when the program should tell its clients to go elsewhere
@@ -217,6 +234,9 @@ func (c *Child) Close() error {
 
 func (c *Child) close() error {
 	c.release()
+	if c.self != nil {
+		c.self.close()
+	}
 	if c.conn == nil {
 		return nil
 	}

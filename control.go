@@ -96,7 +96,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// closeOnce closes ch unless it is closed. Only read calls it.
+// closeOnce closes ch unless it is closed. Only one goroutine calls it: read or, without a supervisor, self.watch.
 func closeOnce(ch chan struct{}) {
 	if !closed(ch) {
 		close(ch)

@@ -13,6 +13,7 @@
 //
 // The same program runs under systemd socket activation (LISTEN_FDS; Ready
 // sends READY=1) and by itself, where Listen binds the address it is given.
+// With Standalone in place of Inherit it upgrades itself there, on SIGHUP.
 //
 // What the package promises:
 //
@@ -26,7 +27,7 @@
 //   - If the supervisor dies, a serving program serves on.
 //   - Nothing here removes the path of a UNIX socket that it did not bind.
 //
-// It installs no signal handler and reads no file. Signals stay the program's
+// Inherit installs no signal handler and reads no file. Signals stay the program's
 // own; handoverd sends SIGTERM to a program that uses this package only if the
 // drain message was not answered, or shortly before the deadline.
 package handover

@@ -19,6 +19,9 @@ const (
 	envListenNames   = "LISTEN_FDNAMES"
 	envNotifySocket  = "NOTIFY_SOCKET"
 
+	// envSelf carries the number of the next generation from a standalone program to it.
+	envSelf = "HANDOVER_STANDALONE_GENERATION"
+
 	firstFD = 3 // SD_LISTEN_FDS_START
 	maxFDs  = 1 << 16
 
@@ -31,8 +34,10 @@ const (
 type environ struct {
 	supervised bool // HANDOVER_FD is set
 	activated  bool // LISTEN_FDS is set and meant for this process
+	ownMaster  bool // Standalone, and not supervised
 	control    int  // HANDOVER_FD
 	generation int
+	next       int // envSelf, for Standalone; 0: none
 	service    string
 	notify     string
 	fds        []passed // in order of descriptors
@@ -55,7 +60,7 @@ func consumeEnviron() (environ, error) {
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
-		case wire.EnvFD, wire.EnvPerGeneration, envListenFDs, envListenPID, envListenPIDFDID, envListenNames:
+		case wire.EnvFD, wire.EnvPerGeneration, envSelf, envListenFDs, envListenPID, envListenPIDFDID, envListenNames:
 		default:
 			if !strings.HasPrefix(key, wire.EnvSocketPrefix) {
 				continue
@@ -99,10 +104,35 @@ func parseEnviron(vars []string, pid int) (environ, error) {
 		env.fds = fds
 	}
 	if !supervised {
-		return env, nil
+		return env, env.parseSelf(m)
 	}
 	env.supervised = true
 	return env, env.parseSupervised(m, control)
+}
+
+// upgradesItself says that nobody passes sockets but this program to itself.
+func (env *environ) upgradesItself() bool { return env.ownMaster && !env.activated }
+
+// parseSelf reads what a standalone program tells the next generation of itself.
+func (env *environ) parseSelf(m map[string]string) error {
+	s, ok := m[envSelf]
+	if !ok {
+		return nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return fmt.Errorf("handover: %s=%.40q is no generation", envSelf, s)
+	}
+	env.next = n
+	return nil
+}
+
+// withNextGeneration calls f with the number in the environment, which what f starts inherits.
+func withNextGeneration(n int, f func() error) error {
+	if err := os.Setenv(envSelf, strconv.Itoa(n)); err != nil {
+		return fmt.Errorf("handover: %w", err)
+	}
+	return errors.Join(f(), os.Unsetenv(envSelf))
 }
 
 // forThisProcess says whether LISTEN_FDS is meant for this process.

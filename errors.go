@@ -12,7 +12,7 @@ var (
 	// ErrNoSocket: Listen, ListenPacket or File asked for a name that was not
 	// inherited, or that was taken before.
 	ErrNoSocket = errors.New("no such socket")
-	// ErrInherited: Inherit was called before.
+	// ErrInherited: Inherit or Standalone was called before.
 	ErrInherited = errors.New("handover: Inherit was called before")
 	// ErrSupervisorGone: the supervisor ended or closed the connection before
 	// it acknowledged Ready. Returned by Inherit, Ready, Extend, and by Accept

@@ -30,6 +30,9 @@ func (c *Child) Listen(name, network, address string) (net.Listener, error) {
 	}
 	if c.standalone() {
 		ln, err := bind(c, op, name, network, address, func(ctx context.Context) (net.Listener, error) {
+			if c.self != nil {
+				return c.listenSelf(ctx, name, network, address)
+			}
 			return new(net.ListenConfig).Listen(ctx, network, address)
 		})
 		if err != nil {
@@ -62,6 +65,9 @@ func (c *Child) ListenPacket(name, network, address string) (net.PacketConn, err
 	}
 	if c.standalone() {
 		pc, err := bind(c, op, name, network, address, func(ctx context.Context) (net.PacketConn, error) {
+			if c.self != nil {
+				return c.listenPacketSelf(ctx, name, network, address)
+			}
 			return new(net.ListenConfig).ListenPacket(ctx, network, address)
 		})
 		if err != nil {
@@ -108,6 +114,38 @@ func (c *Child) File(name string) (*os.File, error) {
 
 // standalone says that nobody passed sockets, so Listen binds.
 func (c *Child) standalone() bool { return !c.env.supervised && !c.env.activated }
+
+// listenSelf gives a listener that does not accept before Ready, of a socket that the next generation gets as well.
+func (c *Child) listenSelf(ctx context.Context, name, network, address string) (net.Listener, error) {
+	fd, err := c.self.listen(ctx, name, network, address)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := inspect(fd, network, true)
+	if err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	l := &listener{newLate(name, network, fd, addr, openListener)}
+	c.accept.add(l)
+	return l, nil
+}
+
+// listenPacketSelf is listenSelf for datagrams.
+func (c *Child) listenPacketSelf(ctx context.Context, name, network, address string) (net.PacketConn, error) {
+	fd, err := c.self.listenPacket(ctx, name, network, address)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := inspect(fd, network, false)
+	if err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	p := &packetConn{late: newLate(name, network, fd, addr, net.FilePacketConn)}
+	c.accept.add(p)
+	return p, nil
+}
 
 // bind takes name by binding it.
 func bind[T any](c *Child, op, name, network, address string, listen func(context.Context) (T, error)) (T, error) {

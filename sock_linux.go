@@ -53,6 +53,15 @@ func claim(fd int) error {
 	return nil
 }
 
+// duplicateFD is dup with close-on-exec (fcntl(2)).
+func duplicateFD(fd uintptr) (int, error) {
+	n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("fcntl", err)
+	}
+	return n, nil
+}
+
 func closeFD(fd int) { _ = unix.Close(fd) } // a borrowed description: nothing to flush
 
 // kinds maps what the kernel says of a socket to the networks that mean it.

@@ -1,7 +1,8 @@
 // Command goserver is a web server that is replaced without losing a request.
 //
 // Everything that concerns handoverd is in main: five calls. The handlers are
-// plain net/http. It runs by itself as well; then it binds -addr.
+// plain net/http. It runs under systemd socket activation and by itself as well;
+// then it binds -addr, and SIGHUP replaces it by its new executable.
 package main
 
 import (
@@ -18,9 +19,10 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on, without a supervisor")
+	pidFile := flag.String("pid-file", "", "written by each process that is ready, without a supervisor")
 	flag.Parse()
 
-	child, err := handover.Inherit()
+	child, err := handover.Standalone(handover.Options{PIDFile: *pidFile})
 	check(err)
 	ln, err := child.Listen("http", "tcp", *addr)
 	check(err)
