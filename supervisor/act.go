@@ -17,6 +17,8 @@ func (l *loop) act(a action) {
 	switch a := a.(type) {
 	case acAnswer:
 		l.answer(a)
+	case acAborted:
+		l.aborted(a)
 	case acPrepare:
 		l.prepare(a.Job)
 	case acSpawn:
@@ -194,8 +196,19 @@ func (l *loop) answer(a acAnswer) {
 
 // jobDone tells all who wait for a job how it ended.
 func (l *loop) jobDone(j Job) {
-	r := &ReloadReport{Job: j.ID, First: j.First}
-	for _, res := range j.Results {
+	r := &ReloadReport{Job: j.ID, First: j.First, Results: l.results(j.Results)}
+	for _, w := range l.jobs[j.ID] {
+		w.done <- r
+	}
+	delete(l.jobs, j.ID)
+	l.s.hub.send(Event{Kind: "reload", Report: r})
+}
+
+// results adds to each what the loop knows of it: its wait status in words, and the
+// last output of one that failed.
+func (l *loop) results(list []Result) []ServiceResult {
+	var out []ServiceResult
+	for _, res := range list {
 		s := ServiceResult{Result: res}
 		if res.Exited {
 			s.How = describeStatus(res.Status)
@@ -203,11 +216,7 @@ func (l *loop) jobDone(j Job) {
 		if res.Outcome == OutcomeFailed {
 			s.Output = l.failedOutput(at{res.Service, res.Generation})
 		}
-		r.Results = append(r.Results, s)
+		out = append(out, s)
 	}
-	for _, w := range l.jobs[j.ID] {
-		w.done <- r
-	}
-	delete(l.jobs, j.ID)
-	l.s.hub.send(Event{Kind: "reload", Report: r})
+	return out
 }

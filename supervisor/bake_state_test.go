@@ -208,3 +208,58 @@ func TestBakeStatesAreValid(t *testing.T) {
 		t.Error("a gate before the beginning of time is believed")
 	}
 }
+
+func TestAbort(t *testing.T) {
+	w1, w2 := g("web", 1), g("web", 2)
+	abort := func(s *script, services ...string) *script {
+		s.reqs++
+		return s.send(evAbort{Request: s.reqs, Services: services})
+	}
+	baking := func(t *testing.T) *script {
+		s := serving(t, web()).reload().prepared(web(bakes(time.Minute))).up(w2).any()
+		return s.wantPhase(w2, PhaseBaking)
+	}
+	t.Run("baking", func(t *testing.T) {
+		s := abort(baking(t)).want("drain web2", "aborted 1 then job 0", "done 2: web2 failed").wantPhase(w1, PhaseServing)
+		s.failure("web", PhaseBaking, "aborted").send(evAnswered{w2}).end(w2, 0).want("kill web2 15", "reap web2").after(time.Hour).want()
+	})
+	t.Run("a newer one is remembered", func(t *testing.T) {
+		s := abort(baking(t).reload().want("job 3")).want("drain web2", "aborted 1 then job 3", "prepare 3", "done 2: web2 failed")
+		s.prepared(web()).want("spawn web3").up(g("web", 3)).want("go web3", "accept web3", "commit web3", "ack web3", "drain web1")
+	})
+	t.Run("starting", func(t *testing.T) {
+		s := serving(t, web()).reload().prepared(web()).send(evSpawned{at: w2, PID: 7}).any()
+		abort(s).want("kill web2 9", "aborted 1 then job 0", "done 2: web2 failed").failure("web", PhaseStarting, "aborted")
+	})
+	t.Run("at the gate", func(t *testing.T) {
+		s := serving(t, web()).reload().prepared(web(gated)).up(w2).any()
+		abort(s).want("drain web2", "aborted 1 then job 0", "done 2: web2 failed")
+	})
+	t.Run("waiting for a place", func(t *testing.T) {
+		narrow := func(s *Spec) { s.Config.Retire.MaxDraining = 1 }
+		s := serving(t, web(narrow)).reload().prepared(web(narrow)).up(w2).after(10 * time.Second).reload().prepared(web(narrow)).any()
+		abort(s).want("aborted 1 then job 0", "done 3: web0 refused").end(w1, 0).want("kill web1 15", "reap web1")
+	})
+	t.Run("nothing", func(t *testing.T) { abort(serving(t, web())).want("refuse nothing to abort") })
+	t.Run("too late", func(t *testing.T) {
+		abort(baking(t).after(time.Minute).any()).want("refuse nothing to abort").wantPhase(w2, PhaseServing)
+	})
+	t.Run("nothing serves", func(t *testing.T) {
+		s := newScript(t).send(evReload{Request: 9, First: true}).prepared(web()).any()
+		abort(s).want("refuse nothing to abort").wantPhase(w1, PhaseStarting)
+	})
+	t.Run("stopping", func(t *testing.T) { abort(serving(t, web()).send(evStop{}).any()).want("refuse stopping") })
+	t.Run("another service", func(t *testing.T) {
+		app := func() *Spec { return testSpec("app", bakes(time.Minute)) }
+		s := serving(t, app(), web()).reload().prepared(app(), web()).up(g("app", 2)).any()
+		abort(s, "nobody").want("refuse nothing to abort")
+		abort(s, "app").want("drain app2", "aborted 1 then job 0", "spawn web2")
+		abort(s).want("aborted 1 then job 0", "done 2: app2 failed, web2 failed") // its shim was not there yet
+	})
+	t.Run("all of a job", func(t *testing.T) {
+		app := func() *Spec { return testSpec("app", bakes(time.Minute)) }
+		s := serving(t, app(), web(), testSpec("gone")).reload().prepared(app(), web()).up(g("app", 2)).any()
+		abort(s).want("drain app2", "aborted 2 then job 0", "done 2: app2 failed, web0 refused")
+		s.wantPhase(g("gone", 1), PhaseServing) // what was to be removed stays
+	})
+}

@@ -23,7 +23,7 @@ func ControlPath(runtimeDir string) string { return filepath.Join(runtimeDir, Co
 
 // ControlError is how the control API says that something did not work.
 type ControlError struct {
-	Code  string `json:"code"` // "busy", "stopping", "bad request", "internal"
+	Code  string `json:"code"` // "busy", "stopping", "nothing", "bad request", "internal"
 	Error string `json:"error"`
 }
 
@@ -32,6 +32,7 @@ type ControlError struct {
 //
 //	GET  /v1/status                         Status
 //	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
+//	POST /v1/abort?service=S                the same
 //	POST /v1/stop?now=1                     202
 //	GET  /v1/events                         lines of Event
 //	POST /v1/gc                             RuntimeFigures
@@ -122,6 +123,7 @@ func (s *Supervisor) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.serveStatus)
 	mux.HandleFunc("POST /v1/reload", s.serveReload)
+	mux.HandleFunc("POST /v1/abort", s.serveAbort)
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/gc", s.serveGC)
@@ -183,10 +185,10 @@ type reloadOutcome struct {
 	err    error
 }
 
-// reloadInto ends with one value in done, which has room for it; the request
+// outcomeInto ends with one value in done, which has room for it; the request
 // waits for it, or is gone.
-func (s *Supervisor) reloadInto(ctx context.Context, req ReloadRequest, done chan<- reloadOutcome) {
-	report, err := s.Reload(ctx, req)
+func outcomeInto(ctx context.Context, f func(context.Context) (*ReloadReport, error), done chan<- reloadOutcome) {
+	report, err := f(ctx)
 	done <- reloadOutcome{report, err}
 }
 
@@ -198,11 +200,23 @@ func (s *Supervisor) serveReload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "bad request", err)
 		return
 	}
+	req := ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}
+	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Reload(ctx, req) })
+}
+
+// serveAbort rolls back and streams like serveReload.
+func (s *Supervisor) serveAbort(w http.ResponseWriter, r *http.Request) {
+	services := r.URL.Query()["service"]
+	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Abort(ctx, services) })
+}
+
+// streamWhile writes what happens while f runs, and then what it comes to.
+func (s *Supervisor) streamWhile(w http.ResponseWriter, r *http.Request, f func(context.Context) (*ReloadReport, error)) {
 	events, end := s.Follow()
 	defer end()
 	done := make(chan reloadOutcome, 1)
-	// The loop below waits for it, or the request is gone and nobody does.
-	go s.reloadInto(r.Context(), ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}, done)
+	// streamReload waits for it, or the request is gone and nobody does.
+	go outcomeInto(r.Context(), f, done)
 	streamReload(newLines(w), events, done)
 }
 
@@ -277,6 +291,8 @@ func (l *lines) outcome(o reloadOutcome) {
 	switch {
 	case errors.Is(o.err, ErrBusy):
 		l.fail(http.StatusConflict, "busy", o.err)
+	case errors.Is(o.err, ErrNothing):
+		l.fail(http.StatusConflict, "nothing", o.err)
 	case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
 		l.fail(http.StatusConflict, "stopping", o.err)
 	case o.err != nil:

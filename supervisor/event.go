@@ -24,6 +24,11 @@ type (
 		NoQueue  bool
 		First    bool
 	}
+	// evAbort asks to roll back what has not been committed. Services nil means all.
+	evAbort struct {
+		Request  int
+		Services []string
+	}
 	// evPrepared ends the preparation of a job: all of it or nothing.
 	evPrepared struct {
 		Job    int
@@ -91,6 +96,7 @@ type (
 )
 
 func (evReload) isEvent()      {}
+func (evAbort) isEvent()       {}
 func (evPrepared) isEvent()    {}
 func (evStop) isEvent()        {}
 func (evSpawned) isEvent()     {}
@@ -116,6 +122,14 @@ type (
 		Request int
 		Job     int
 		Refused Refusal // "" if not
+	}
+	// acAborted tells a requester what was rolled back, and which reload, that was
+	// remembered, begins now: 0 if none.
+	acAborted struct {
+		Request int
+		Refused Refusal // "" if not
+		Job     int
+		Results []Result
 	}
 	acPrepare struct{ Job int } // parse, check, bind; ends with evPrepared
 	acSpawn   struct{ at }      // ends with evSpawned or evSpawnFailed
@@ -149,6 +163,7 @@ type (
 )
 
 func (acAnswer) isAction()  {}
+func (acAborted) isAction() {}
 func (acPrepare) isAction() {}
 func (acSpawn) isAction()   {}
 func (acGo) isAction()      {}
@@ -173,4 +188,5 @@ const (
 	RefusedStopping Refusal = "stopping"
 	RefusedBusy     Refusal = "busy"
 	RefusedUnknown  Refusal = "no such service"
+	RefusedNothing  Refusal = "nothing to abort"
 )

@@ -267,6 +267,9 @@ func (w *walk) checkAnswers(e event, acts []action) {
 	if r, ok := e.(evReload); ok {
 		asked = r.Request
 	}
+	if r, ok := e.(evAbort); ok {
+		asked = r.Request
+	}
 	for _, a := range acts {
 		switch a := a.(type) {
 		case acAnswer:
@@ -284,6 +287,18 @@ func (w *walk) checkAnswers(e event, acts []action) {
 				} else {
 					w.ledger.done[a.Job] = 0
 				}
+			}
+		case acAborted:
+			w.ledger.answered[a.Request]++
+			if a.Request != asked || (len(a.Results) > 0) != (a.Refused == RefusedNot) || a.Job != 0 && a.Refused != RefusedNot {
+				w.fail("abort %+v to %#v", a, e)
+			}
+			asked = 0
+			if a.Refused == RefusedNot {
+				w.seen["aborted"] = true
+			}
+			if a.Job != 0 {
+				w.seen["aborted, then a newer one"] = true
 			}
 		case acJobDone:
 			w.ledger.done[a.Job.ID]++

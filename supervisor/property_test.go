@@ -86,6 +86,7 @@ func TestPropertyRandomWalks(t *testing.T) {
 		"baking", "rolled back", "SIGKILL at the deadline", "SIGTERM on the ladder", "removed", "skipped", "refused",
 		"waiting for a place", "restart", "exit 0", "exit 3", "stuck", "not released", "released", "merged reload",
 		"through the gate", "rolled back while starting", "rolled back while baking",
+		"aborted", "aborted, then a newer one",
 	} {
 		if _, ok := seen.Load(what); !ok && faults.Load() == 0 && walks >= 20_000 {
 			t.Errorf("no walk has come to: %s", what)

@@ -142,7 +142,7 @@ func (l *loop) transitioned(svc *Service, before, g *Generation, to Phase) {
 	if e.Why != "" {
 		attrs = append(attrs, "why", e.Why)
 	}
-	bad := to == PhaseKilling || to == PhaseEnding || to == PhaseGone && e.From == PhaseStarting
+	bad := to == PhaseKilling || to == PhaseEnding || to == PhaseDraining || to == PhaseGone && e.From == PhaseStarting
 	if bad && g.Reason != "" && g.Reason != "stop" {
 		l.log.Warn("generation", attrs...)
 	} else {
@@ -158,6 +158,8 @@ func (g *Generation) explain(p Phase) string {
 		return string(g.Why)
 	case p == PhaseServing:
 		return "ready by " + g.ReadyBy
+	case p == PhaseDraining && g.Reason != "":
+		return g.DrainWhy + ": " + g.Reason
 	case p == PhaseDraining:
 		return g.DrainWhy
 	case g.Reason != "":

@@ -73,6 +73,11 @@ func tell(a action) string {
 			return fmt.Sprintf("refuse %s", a.Refused)
 		}
 		return fmt.Sprintf("job %d", a.Job)
+	case acAborted:
+		if a.Refused != RefusedNot {
+			return fmt.Sprintf("refuse %s", a.Refused)
+		}
+		return fmt.Sprintf("aborted %d then job %d", len(a.Results), a.Job)
 	case acPrepare:
 		return fmt.Sprintf("prepare %d", a.Job)
 	case acSpawn:

@@ -109,6 +109,8 @@ type ReloadReport struct {
 	Job     int             `json:"job"`
 	First   bool            `json:"first,omitempty"` // the start of handoverd itself
 	Results []ServiceResult `json:"results"`
+	// Aborted tells what Abort has rolled back before.
+	Aborted []ServiceResult `json:"aborted,omitempty"`
 }
 
 // ServiceResult is what became of one service.
@@ -161,6 +163,11 @@ func (s *Supervisor) Reload(ctx context.Context, req ReloadRequest) (*ReloadRepo
 	case <-s.done:
 		return nil, ErrClosed
 	}
+	return s.outcome(ctx, w)
+}
+
+// outcome waits for the end of a reload.
+func (s *Supervisor) outcome(ctx context.Context, w *waiter) (*ReloadReport, error) {
 	select {
 	case r := <-w.done:
 		return r, nil
@@ -185,9 +192,10 @@ func (s *Supervisor) Stop(ctx context.Context, now bool) error {
 // Done is closed when Run has returned.
 func (s *Supervisor) Done() <-chan struct{} { return s.done }
 
-// waiter is somebody who waits for a reload.
+// waiter is somebody who waits for a reload, or for what an abort comes to.
 type waiter struct {
 	answered chan acAnswer
+	aborted  chan abortAnswer
 	done     chan *ReloadReport
 }
 

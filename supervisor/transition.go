@@ -70,6 +70,8 @@ func (m *machine) record(e event) {
 	switch e := e.(type) {
 	case evReload:
 		m.reload(e)
+	case evAbort:
+		m.abort(e)
 	case evPrepared:
 		m.prepared(e)
 	case evStop:

@@ -323,6 +323,13 @@ func (w *world) ask() event {
 		return evStop{Now: w.chance(20)}
 	}
 	w.requests++
+	if w.chance(8) {
+		e := evAbort{Request: w.requests}
+		if w.chance(50) {
+			e.Services = []string{pick(w, w.names...)}
+		}
+		return e
+	}
 	e := evReload{Request: w.requests, NoQueue: w.chance(10)}
 	if w.chance(40) {
 		e.Services = []string{pick(w, w.names...)}

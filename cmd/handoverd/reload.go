@@ -22,12 +22,18 @@ touched. The command waits until every service serves anew and its old generatio
 let go of the sockets, or until the reload has failed: then the old generation has been serving
 all the time. What happens meanwhile is on stderr, the outcome on stdout, of a failure on stderr.
 
+With --abort what has not been committed yet is rolled back, as a new generation that bakes: the
+old one, which serves, goes on. A reload that was remembered meanwhile begins then, and is waited
+for; without one nothing is started. Whoever waits for the reload is told that it has failed.
+
 A reload that has to wait for another one, or for a place below max_draining, says so. It goes
 on when this command is interrupted.
 
 Exit codes:
-  0  serving (with a warning, if an old generation was not seen to let go)
-  1  failed or refused: nothing was changed for the services that it names
+  0  serving (with a warning, if an old generation was not seen to let go); with --abort:
+     rolled back, and the newer reload, if there was one, serves
+  1  failed or refused: nothing was changed for the services that it names; with --abort:
+     there was nothing to abort, or the newer reload has failed
   2  wrong arguments
   3  busy, with --no-queue
   4  serving, but an old generation was not seen to let go, with --strict
@@ -42,8 +48,8 @@ const (
 )
 
 type reloadFlags struct {
-	noQueue, strict, asJSON bool
-	timeout                 time.Duration
+	noQueue, strict, asJSON, abort bool
+	timeout                        time.Duration
 }
 
 func reloadCommand(e *env) *cobra.Command {
@@ -55,10 +61,14 @@ func reloadCommand(e *env) *cobra.Command {
 		Long:  reloadHelp,
 		Example: `  handoverd reload
   handoverd reload web --no-queue
-  handoverd reload --strict --timeout 2m`,
+  handoverd reload --strict --timeout 2m
+  handoverd reload --abort web`,
 		RunE: func(cmd *cobra.Command, services []string) error {
 			if o.timeout < 0 {
 				return usage(fmt.Errorf("--timeout %s is negative", o.timeout))
+			}
+			if o.abort && o.noQueue {
+				return usage(errors.New("--abort starts no reload of its own, so there is no use for --no-queue"))
 			}
 			c, err := w.client()
 			if err != nil {
@@ -70,6 +80,7 @@ func reloadCommand(e *env) *cobra.Command {
 	w.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.noQueue, "no-queue", false, "do not wait for another reload, nor for max_draining: exit 3")
+	f.BoolVar(&o.abort, "abort", false, "roll back what is not committed yet; a newer reload that was remembered begins")
 	f.BoolVar(&o.strict, "strict", false, "an old generation that was not seen to let go is a failure: exit 4")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for the outcome, as 90s or 2m (default: as long as it takes)")
 	f.BoolVar(&o.asJSON, "json", false, "print the outcome as JSON")
@@ -82,14 +93,17 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 	}
-	query := url.Values{"service": services}
+	query, path := url.Values{"service": services}, "/v1/reload"
+	if o.abort {
+		path = "/v1/abort"
+	}
 	if o.noQueue {
 		query.Set("no_queue", "1")
 	}
 	p := &progress{to: e.stderr, client: c, services: services}
 	stop := p.begin(ctx)
 	var report *supervisor.ReloadReport
-	err := c.stream(ctx, http.MethodPost, "/v1/reload", query, func(l streamLine) (bool, error) {
+	err := c.stream(ctx, http.MethodPost, path, query, func(l streamLine) (bool, error) {
 		report = l.Report
 		if report == nil {
 			p.event(&l.Event)
@@ -105,6 +119,9 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 	case errors.As(err, &refused) && refused.Code == "busy":
 		fmt.Fprintln(e.stderr, "handoverd: busy: another reload is under way, or max_draining old generations are draining")
 		return exitCode(exitBusy)
+	case errors.As(err, &refused) && refused.Code == "nothing":
+		fmt.Fprintln(e.stderr, "handoverd: nothing to abort: no reload is under way beside a generation that serves")
+		return exitCode(exitFailed)
 	case err != nil:
 		return err
 	case report == nil:
@@ -118,6 +135,11 @@ func outcome(e *env, o reloadFlags, r *supervisor.ReloadReport) error {
 	if o.asJSON {
 		if err := writeJSON(e.stdout, r); err != nil {
 			return err
+		}
+	}
+	for i := range r.Aborted {
+		if !o.asJSON {
+			fmt.Fprintln(e.stdout, abortText(&r.Aborted[i]))
 		}
 	}
 	for i := range r.Results {
@@ -142,6 +164,14 @@ func outcome(e *env, o reloadFlags, r *supervisor.ReloadReport) error {
 		return exitCode(exitNotReleased)
 	}
 	return nil
+}
+
+// abortText says what was rolled back of one service.
+func abortText(r *supervisor.ServiceResult) string {
+	if r.Generation == 0 {
+		return r.Service + " was not begun: aborted"
+	}
+	return fmt.Sprintf("%s rolled back while %s: aborted", generationName(r.Service, r.Generation), r.Phase)
 }
 
 // resultText says in one line what became of one service.
