@@ -215,18 +215,20 @@ func (w *wsConn) broken(err error, inside bool) {
 	}
 }
 
-// abandon ends the connection after a failure; the reader closes it.
+// abandon ends the connection after a failure, where it has not ended by itself; the reader closes it.
 func (w *wsConn) abandon() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
 	w.over, w.ours = true, true
 	if m := w.pending; m != nil {
 		m.fail = &failure{kind: KindTimeout, err: fmt.Errorf("message %d was not answered in time", m.number)}
 		w.finishLocked(m, time.Now())
 	}
-	w.mu.Unlock()
 	// It fails on a closed connection only, where the reader has ended.
 	_ = w.k.c.SetReadDeadline(time.Now())
-	<-w.done
 }
 
 // leave closes the connection from this side, as a client does that has what it wanted.
