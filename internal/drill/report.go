@@ -72,7 +72,7 @@ type WindowReport struct {
 // Failure is one failed request.
 type Failure struct {
 	Kind       Kind
-	Number     uint64
+	Number     uint64 // 0: no request was under way; a connection ended badly, or something came that nobody had asked for
 	Reused     bool // on a connection that had carried an answer before
 	Begin, End time.Time
 	Err        error
@@ -83,8 +83,11 @@ func (f Failure) String() string {
 	if f.Reused {
 		reused = ", reused connection"
 	}
-	return fmt.Sprintf("%s %s: request %d, after %v%s: %v",
-		f.End.Format("15:04:05.000000"), f.Kind, f.Number, f.End.Sub(f.Begin).Round(time.Microsecond), reused, f.Err)
+	what := fmt.Sprintf("request %d, after %v", f.Number, f.End.Sub(f.Begin).Round(time.Microsecond))
+	if f.Number == 0 {
+		what = "with no request under way"
+	}
+	return fmt.Sprintf("%s %s: %s%s: %v", f.End.Format("15:04:05.000000"), f.Kind, what, reused, f.Err)
 }
 
 // Failed is the number of failures of all kinds.
