@@ -82,6 +82,21 @@ type drillOutcome struct {
 	Requests    int                `json:"requests"`
 	Failed      int                `json:"failed"`
 	Failures    map[drill.Kind]int `json:"failures"`
+	// FirstFailed and LastFailed are when the client saw the first and the last of them, from the trigger; both are left
+	// out where nothing failed.
+	FirstFailed float64 `json:"first_failed_seconds,omitempty"`
+	LastFailed  float64 `json:"last_failed_seconds,omitempty"`
+}
+
+// seen widens the time in which failures were seen to that of one mode's window.
+func (o *drillOutcome) seen(w *drill.WindowReport, trigger time.Time) {
+	if w.FirstBlamed.IsZero() {
+		return
+	}
+	if at := w.FirstBlamed.Sub(trigger).Seconds(); o.FirstFailed == 0 || at < o.FirstFailed {
+		o.FirstFailed = at
+	}
+	o.LastFailed = max(o.LastFailed, w.LastBlamed.Sub(trigger).Seconds())
 }
 
 // drillArrival is of the reloads that succeeded and of which the last arrival is known.
@@ -209,6 +224,7 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		for j := range d.reports {
 			w := &d.reports[j].Windows[i]
 			o.Requests += w.Requests
+			o.seen(w, f.begin)
 			lost := 0
 			for k, n := range w.Blamed {
 				o.Failures[k] += n

@@ -36,6 +36,12 @@ func TestBlame(t *testing.T) {
 			t.Errorf("%s has (-want +got):\n%s", rep.Windows[i].Name, d)
 		}
 	}
+	if w := rep.Windows[0]; !w.FirstBlamed.IsZero() || !w.LastBlamed.IsZero() {
+		t.Errorf("the first window has no failure of its own, and saw one from %v to %v", w.FirstBlamed, w.LastBlamed)
+	}
+	if w := rep.Windows[1]; !w.FirstBlamed.After(w.Begin) || !w.LastBlamed.Equal(w.FirstBlamed) {
+		t.Errorf("the only failure was seen from %v to %v, after %v", w.FirstBlamed, w.LastBlamed, w.Begin)
+	}
 	if d := cmp.Diff(one, rep.InsideFailures); d != "" {
 		t.Errorf("inside (-want +got):\n%s", d)
 	}

@@ -130,7 +130,7 @@ func (b *book) end(o outcome) {
 func (b *book) fail(o outcome, newest *Window) {
 	b.failures[o.fail.kind]++
 	if newest != nil {
-		newest.blamed[o.fail.kind]++
+		newest.blame(o)
 		b.insideFails[o.fail.kind]++
 	}
 	at, latency := o.end.Sub(b.origin), o.end.Sub(o.due)

@@ -59,6 +59,8 @@ type WindowReport struct {
 	OK          int // of them, answered; also after the end
 	Failures    map[Kind]int
 	Blamed      map[Kind]int  // of them, those that overlapped no newer window: each failure is one window's
+	FirstBlamed time.Time     // when the first of those was seen; zero: there is none
+	LastBlamed  time.Time     // when the last one was
 	Generations map[int]int   // good answers to requests begun inside
 	Max         time.Duration // the longest latency
 

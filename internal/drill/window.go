@@ -18,6 +18,7 @@ type Window struct {
 	ok          int
 	failures    map[Kind]int
 	blamed      map[Kind]int // of them, those that overlapped no newer window
+	first, last time.Time    // when the first and the last of those ended
 	generations map[int]int
 	max         time.Duration
 
@@ -81,10 +82,21 @@ func (w *Window) add(o outcome) {
 	}
 }
 
+// blame counts a failure that overlaps no newer window; called with the lock held.
+func (w *Window) blame(o outcome) {
+	w.blamed[o.fail.kind]++
+	if w.first.IsZero() || o.end.Before(w.first) {
+		w.first = o.end
+	}
+	if o.end.After(w.last) {
+		w.last = o.end
+	}
+}
+
 // report is the window as it stands; called with the lock held.
 func (w *Window) report() WindowReport {
 	return WindowReport{
 		Name: w.name, Begin: w.begin, End: w.end, Requests: w.requests, InFlight: w.inFlight, OK: w.ok,
-		Failures: maps.Clone(w.failures), Blamed: maps.Clone(w.blamed), Generations: maps.Clone(w.generations), Max: w.max,
+		Failures: maps.Clone(w.failures), Blamed: maps.Clone(w.blamed), FirstBlamed: w.first, LastBlamed: w.last, Generations: maps.Clone(w.generations), Max: w.max,
 	}
 }
