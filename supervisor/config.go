@@ -148,23 +148,8 @@ type RetireConfig struct {
 	OnMaxDraining  string        `json:"on_max_draining"`
 	ReleaseTimeout time.Duration `json:"release_timeout"`
 	OnNoRelease    string        `json:"on_no_release"`
-}
-
-// StopConfig is the stop of a whole service. Deadline counts from the
-// request and contains everything.
-type StopConfig struct {
-	LameDuck LameDuckConfig `json:"lame_duck"`
-	Hold     string         `json:"hold"`
-	Deadline time.Duration  `json:"deadline"`
-}
-
-// LameDuckConfig is the time in which a stopping service still serves and
-// tells the routing layer to go elsewhere; it ends after For, and after Max
-// at the latest.
-type LameDuckConfig struct {
-	Until string        `json:"until"`
-	For   time.Duration `json:"for"`
-	Max   time.Duration `json:"max"`
+	// Drain takes the place of the drain signal, also in a stop.
+	Drain HookConfig `json:"drain,omitzero"`
 }
 
 // RestartConfig is what happens when the serving program dies.

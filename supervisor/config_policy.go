@@ -18,7 +18,7 @@ func retire(t *table) RetireConfig {
 		ReleaseTimeout: t.duration("release_timeout", 5*time.Second, time.Millisecond),
 		OnNoRelease:    t.oneOf("on_no_release", "report", []string{"report", "terminate"}, nil),
 	}
-	t.notYet("drain")
+	r.Drain = hook(t.sub("drain"), "POST")
 	if r.Signal != "auto" {
 		name, err := signalName(r.Signal)
 		if err != nil {
@@ -34,31 +34,6 @@ func retire(t *table) RetireConfig {
 	return r
 }
 
-func stop(t *table) StopConfig {
-	s := StopConfig{
-		Hold:     t.str("hold", "0s"),
-		Deadline: t.duration("deadline", 25*time.Second, time.Millisecond),
-	}
-	if d, err := time.ParseDuration(s.Hold); err != nil || d != 0 {
-		t.notYet("hold")
-	}
-	s.Hold = "0s"
-	t.notYet("announce")
-	duck := t.sub("lame_duck")
-	s.LameDuck = LameDuckConfig{
-		Until: duck.oneOf("until", "timer", []string{"timer"}, []string{"probes", "exec", "http"}),
-		For:   duck.duration("for", 0, 0),
-		Max:   duck.duration("max", 10*time.Second, 0),
-	}
-	duck.notYet("probes", "exec", "http")
-	if s.LameDuck.For > s.LameDuck.Max {
-		duck.fail(setKey(duck, "for", "max"), "for (%s) is longer than max (%s)", s.LameDuck.For, s.LameDuck.Max)
-	}
-	duck.finish()
-	t.finish()
-	return s
-}
-
 func restart(t *table) RestartConfig {
 	r := RestartConfig{
 		BackoffMin:  t.duration("backoff_min", 100*time.Millisecond, time.Millisecond),
@@ -71,27 +46,6 @@ func restart(t *table) RestartConfig {
 	}
 	t.finish()
 	return r
-}
-
-// budget refuses a stop in which nothing is left for the drain: the
-// deadline contains the lame duck, which may run to its max, and the grace
-// before SIGKILL.
-func budget(stop, retire *table, s *ServiceConfig) {
-	duck, grace, deadline := s.Stop.LameDuck.Max, s.Retire.KillGrace, s.Stop.Deadline
-	if duck+grace < deadline {
-		return
-	}
-	t, key := stop, "deadline"
-	lame, _ := stop.m["lame_duck"].(map[string]any)
-	switch _, maxSet := lame["max"]; {
-	case stop.has("deadline"):
-	case maxSet:
-		key = "lame_duck"
-	case retire.has("kill_grace"):
-		t, key = retire, "kill_grace"
-	}
-	t.fail(key, "lame_duck.max (%s) + kill_grace (%s) leave nothing of the stop's deadline (%s) for the drain",
-		duck, grace, deadline)
 }
 
 // setKey is the first of keys that the file sets: an error about several

@@ -18,6 +18,7 @@ var serviceKeys = map[string]string{
 	"kill_grace": "[service.NAME.retire]", "max_draining": "[service.NAME.retire]",
 	"release_timeout": "[service.NAME.retire]",
 	"lame_duck":       "[service.NAME.stop]", "deadline": "[service.NAME.stop]", "hold": "[service.NAME.stop]",
+	"announce":    "[service.NAME.stop]",
 	"backoff_min": "[service.NAME.restart]", "backoff_max": "[service.NAME.restart]",
 	"on_crash_loop": "[service.NAME.restart]",
 	"bake":          "[service.NAME.ready]", "gate": "[service.NAME.ready]",
@@ -32,7 +33,7 @@ func (b *builder) service(name string, t *table) *ServiceConfig {
 
 	s.Dialects = dialects(t, s.Command)
 	s.After = t.list("after")
-	s.Handoff = t.oneOf("handoff", "overlap", []string{"overlap"}, []string{"exclusive", "self"})
+	s.Handoff = t.oneOf("handoff", "overlap", []string{"overlap", exclusive}, []string{"self"})
 	s.Log = t.oneOf("log", "follow", []string{"follow", "inherit"}, nil)
 	if t.has("adopt") {
 		s.Adopt = t.oneOf("adopt", "", []string{"", "all"}, nil)
@@ -42,8 +43,9 @@ func (b *builder) service(name string, t *table) *ServiceConfig {
 	readyFits(t.sub("ready"), s)
 	retireTable, stopTable := t.sub("retire"), t.sub("stop")
 	s.Retire = retire(retireTable)
-	s.Stop = stop(stopTable)
+	s.Stop = b.stop(stopTable)
 	budget(stopTable, retireTable, s)
+	stopFits(t, stopTable, retireTable, s)
 	s.Restart = restart(t.sub("restart"))
 	t.finish()
 	return s

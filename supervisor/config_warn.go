@@ -41,10 +41,17 @@ func (c *Config) Warnings() []string {
 }
 
 func (s *ServiceConfig) warnPolicy(warn func(key, format string, args ...any)) {
-	if s.Stop.LameDuck.For == 0 && slices.ContainsFunc(s.Sockets, reachedByNetwork) {
+	if s.Stop.LameDuck.Until == "timer" && s.Stop.LameDuck.For == 0 && slices.ContainsFunc(s.Sockets, reachedByNetwork) {
 		warn("stop.lame_duck", "for = 0s: a stop tells no balancer before it drains; its clients are refused until it notices")
 	}
 	s.warnProbe(warn)
+	if s.Handoff == exclusive {
+		warn("handoff", "exclusive: at a reload nothing serves from the begin of the old generation's drain until the new one is ready; "+
+			"clients wait in the queue, and a new one that fails costs as much again")
+	}
+	if s.Stop.Quiet > 0 && slices.ContainsFunc(s.Sockets, func(c SocketConfig) bool { return !reachedByNetwork(c) }) {
+		warn("stop.hold", "connections of UNIX sockets are not waited for: the kernel does not tell when they were silent")
+	}
 	if s.Ready.When == "alive" {
 		warn("ready.when", "alive is no proof: a program that runs without serving replaces one that serves")
 	}

@@ -33,7 +33,8 @@ type ControlError struct {
 //	GET  /v1/status                         Status
 //	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
 //	POST /v1/abort?service=S                the same
-//	POST /v1/stop?now=1                     202
+//	POST /v1/stop?now=1&within=10s          202
+//	POST /v1/lame-duck?service=S&off=1      LameDuckReport, when the wait is over
 //	GET  /v1/events                         lines of Event
 //	POST /v1/gc                             RuntimeFigures
 //
@@ -125,6 +126,7 @@ func (s *Supervisor) controlHandler() http.Handler {
 	mux.HandleFunc("POST /v1/reload", s.serveReload)
 	mux.HandleFunc("POST /v1/abort", s.serveAbort)
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
+	mux.HandleFunc("POST /v1/lame-duck", s.serveLameDuck)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/gc", s.serveGC)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,11 +163,29 @@ func (s *Supervisor) serveStop(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "bad request", err)
 		return
 	}
-	if err := s.Stop(r.Context(), now); err != nil {
+	within, err := durationParam(r, "within")
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "bad request", err)
+		return
+	}
+	if err := s.Stop(r.Context(), StopRequest{Now: now, Within: within}); err != nil {
 		writeError(w, http.StatusServiceUnavailable, "stopping", err)
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
+}
+
+// durationParam reads a duration that is longer than 0, or 0 without one.
+func durationParam(r *http.Request, name string) (time.Duration, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 || d > maxDuration {
+		return 0, errors.New(name + ": " + strconv.Quote(v) + " is no duration like 10s")
+	}
+	return d, nil
 }
 
 func boolParam(r *http.Request, name string) (bool, error) {

@@ -18,15 +18,19 @@ func nextDeadline(s *State, now proc.Instant) proc.Instant {
 		if svc.Restart != nil {
 			consider(svc.Restart.At)
 		}
+		consider(svc.lameDeadlines()...)
 		for _, g := range svc.Generations {
 			consider(g.deadlines()...)
+			if g.Untold && g.Held && len(g.Leaving) == 0 {
+				consider(g.KillAt.Add(-svc.stopGrace()))
+			}
 		}
 		if s.Stop != nil && !s.Stop.Exited {
 			switch svc.Stop {
-			case StopLameDuck:
-				consider(svc.LameEnds)
 			case StopWaiting:
 				consider(svc.latest(s.Stop))
+			case StopHolding:
+				consider(svc.holdEnds(s.Stop))
 			}
 		}
 	}
@@ -58,7 +62,10 @@ func (g *Generation) deadlines() []proc.Instant {
 		return []proc.Instant{g.BakeEnds}
 	case PhaseDraining:
 		ts := []proc.Instant{g.KillAt, g.TermAt, g.SignalAt}
-		if g.Release == ReleasePending {
+		if len(g.Leaving) > 0 {
+			ts = append(ts, g.EmptyBy)
+		}
+		if g.Release == ReleasePending && !g.Untold {
 			ts = append(ts, g.ReleaseBy)
 		}
 		return ts

@@ -37,8 +37,34 @@ type (
 		Specs  map[string]*Spec // of the services to upgrade
 		Fault  string           // not "": refused, nothing was touched
 	}
-	// evStop asks for a stop; a second one, or Now, for a stop at once.
-	evStop struct{ Now bool }
+	// evStop asks for a stop; a second one, or Now, for a stop at once. Within is
+	// the notice that is left: it shortens a stop, also one under way; 0: none.
+	evStop struct {
+		Now    bool
+		Within time.Duration
+	}
+	// evLame begins the lame duck of services, or with Off ends it. Services nil
+	// means all.
+	evLame struct {
+		Request  int
+		Services []string
+		Off      bool
+	}
+	// evDuty: a hook has ended, well or with a fault.
+	evDuty struct {
+		duty
+		Fault string
+	}
+	// evProbed: every prober has seen the service's lame duck often enough.
+	evProbed struct {
+		Service string
+		Began   proc.Instant // of the lame duck
+	}
+	// evQuiet: every connection of what is to be drained has been silent for as
+	// long as hold wants.
+	evQuiet struct{ Service string }
+	// evLeft: a socket's queue is empty, and handoverd has closed it.
+	evLeft struct{ Key string }
 	// evSpawned tells the pid of a generation, which waits for "go".
 	evSpawned struct {
 		at
@@ -91,6 +117,12 @@ type (
 		at
 		Status uint32
 	}
+	// evOpen: it is about to be known to have exited, and had so many connections at
+	// the last look.
+	evOpen struct {
+		at
+		Connections int
+	}
 	evGone struct{ at } // nothing of it is left
 	evTick struct{}     // time has passed
 )
@@ -99,6 +131,12 @@ func (evReload) isEvent()      {}
 func (evAbort) isEvent()       {}
 func (evPrepared) isEvent()    {}
 func (evStop) isEvent()        {}
+func (evLame) isEvent()        {}
+func (evOpen) isEvent()        {}
+func (evDuty) isEvent()        {}
+func (evProbed) isEvent()      {}
+func (evQuiet) isEvent()       {}
+func (evLeft) isEvent()        {}
 func (evSpawned) isEvent()     {}
 func (evSpawnFailed) isEvent() {}
 func (evHello) isEvent()       {}
@@ -137,7 +175,16 @@ type (
 	acAccept  struct{ at }      // tell it to accept
 	acAck     struct{ at }      // tell it that it serves
 	acLame    struct{ at }      // tell it that a stop is coming
-	acDrain   struct {          // the drain message
+	acLamed   struct {          // tells a requester whether his lame duck was taken
+		Request int
+		Refused Refusal
+	}
+	acLameEnded struct { // the wait of a lame duck is over
+		Service string
+		By      string
+		After   time.Duration
+	}
+	acDrain struct { // the drain message
 		at
 		Why      string
 		Deadline proc.Instant
@@ -170,14 +217,17 @@ func (acGo) isAction()      {}
 func (acAccept) isAction()  {}
 func (acAck) isAction()     {}
 func (acLame) isAction()    {}
-func (acDrain) isAction()   {}
-func (acSignal) isAction()  {}
-func (acKill) isAction()    {}
-func (acCommit) isAction()  {}
-func (acReap) isAction()    {}
-func (acJobDone) isAction() {}
-func (acNote) isAction()    {}
-func (acExit) isAction()    {}
+func (acLamed) isAction()   {}
+
+func (acLameEnded) isAction() {}
+func (acDrain) isAction()     {}
+func (acSignal) isAction()    {}
+func (acKill) isAction()      {}
+func (acCommit) isAction()    {}
+func (acReap) isAction()      {}
+func (acJobDone) isAction()   {}
+func (acNote) isAction()      {}
+func (acExit) isAction()      {}
 
 // Refusal is why a request was not taken.
 type Refusal string

@@ -48,7 +48,8 @@ func (s *Supervisor) serveHTTP() error {
 }
 
 // ready answers 200 while every service serves, or the one named by ?service=
-// (404 if there is none), and 503 before that and from the moment a stop begins.
+// (404 if there is none), and 503 before that, in a lame duck, and from the moment a
+// stop begins.
 func (s *Supervisor) ready(w http.ResponseWriter, r *http.Request) {
 	service := r.URL.Query().Get("service")
 	if service != "" && !s.knows(service) {
@@ -56,6 +57,7 @@ func (s *Supervisor) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ok := s.Ready(service)
+	s.probed(r, service, ok)
 	code := http.StatusOK
 	if !ok {
 		code = http.StatusServiceUnavailable

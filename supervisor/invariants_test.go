@@ -12,6 +12,7 @@ type ledger struct {
 	last      proc.Instant // time of the last step
 	answered  map[int]int
 	done      map[int]int
+	lamed     map[int]bool
 	lives     map[at]*life
 	numbers   map[string]int
 	committed map[string]string // digest of the spec last committed
@@ -32,7 +33,7 @@ type life struct {
 
 func newLedger() ledger {
 	return ledger{
-		answered: map[int]int{}, done: map[int]int{}, lives: map[at]*life{}, numbers: map[string]int{},
+		answered: map[int]int{}, done: map[int]int{}, lamed: map[int]bool{}, lives: map[at]*life{}, numbers: map[string]int{},
 		committed: map[string]string{},
 	}
 }
@@ -101,8 +102,8 @@ func (w *walk) checkAction(prev *State, e event, next *State, a action) {
 		w.living(a.at, a)
 	case acLame:
 		w.living(a.at, a)
-		if next.Stop == nil {
-			w.fail("lame duck without a stop")
+		if next.Services[a.Service].Lame == nil {
+			w.fail("%v is told of a lame duck that there is not", a.at)
 		}
 	case acDrain:
 		l := w.living(a.at, a)
@@ -111,6 +112,9 @@ func (w *walk) checkAction(prev *State, e event, next *State, a action) {
 		if g == nil || !g.Hello {
 			w.fail("drain message to %v, which did not say hello", a.at)
 			return
+		}
+		if g.Untold {
+			w.fail("%v is told to drain before the queues of its sockets are empty", a.at)
 		}
 		if _, late := e.(evHello); !late || g.DrainBegan == w.now {
 			w.climb(a.at, l, 1)
@@ -168,6 +172,9 @@ func (w *walk) checkSpawn(prev, next *State, a at) {
 	w.ledger.numbers[a.Service] = a.Gen
 	w.ledger.lives[a] = &life{}
 	svc := next.Services[a.Service]
+	if svc.exclusively() && svc.old() != 1 {
+		w.fail("%v is spawned beside another, and handoff is exclusive", a)
+	}
 	switch good := w.ledger.committed[a.Service]; g.Why {
 	case WhyRestart:
 		w.seen["restart"] = true
@@ -192,8 +199,13 @@ func (w *walk) checkSignal(prev, next *State, a acSignal) {
 		w.fail("signal to %v, which is not draining", a.at)
 		return
 	}
-	term := a.Signal == sigTerm && g.Spec.Drain != sigTerm
+	if g.Untold {
+		w.fail("%v is signalled before the queues of its sockets are empty", a.at)
+	}
+	term := a.Signal == sigTerm && (g.Spec.Drain != sigTerm || g.hooked())
 	switch {
+	case g.hooked() && !term:
+		w.fail("%v: signal %d, and it has a drain hook", a.at, a.Signal)
 	case term:
 		w.climb(a.at, l, 3)
 		w.seen["SIGTERM on the ladder"] = true
@@ -300,6 +312,11 @@ func (w *walk) checkAnswers(e event, acts []action) {
 			if a.Job != 0 {
 				w.seen["aborted, then a newer one"] = true
 			}
+		case acLamed:
+			if r, ok := e.(evLame); !ok || r.Request != a.Request || w.ledger.lamed[a.Request] {
+				w.fail("lame duck %d is answered to %#v, or again", a.Request, e)
+			}
+			w.ledger.lamed[a.Request] = true
 		case acJobDone:
 			w.ledger.done[a.Job.ID]++
 			for _, r := range a.Job.Results {
@@ -326,6 +343,7 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 	if svc.LastN < old.LastN {
 		w.fail("%s: last number %d after %d", svc.Name, svc.LastN, old.LastN)
 	}
+	w.checkLame(old, svc, next)
 	coming, serving, number := 0, 0, 0
 	for _, g := range svc.Generations {
 		if g.N <= number || g.N > svc.LastN {
@@ -355,7 +373,8 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 	// removal was asked for, or it dies.
 	if was := old.Serving(); was != nil {
 		now := svc.gen(was.N)
-		if now != nil && now.Phase != PhaseServing && !now.Exited && next.Stop == nil && !svc.Removed && !replacedBy(acts, svc.Name, was.N) {
+		first := now != nil && now.DrainWhy == exclusive && svc.Upgrade != nil && svc.exclusively()
+		if now != nil && now.Phase != PhaseServing && !now.Exited && next.Stop == nil && !svc.Removed && !replacedBy(acts, svc.Name, was.N) && !first {
 			w.fail("%s: serving generation %d became %s and nothing was committed", svc.Name, was.N, now.Phase)
 		}
 		if now != nil && now.Phase == PhaseServing {
@@ -368,6 +387,40 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 				}
 			}
 		}
+	}
+}
+
+// checkLame: the wait of a lame duck ends by its max, whoever hangs, and a drain for
+// a stop does not begin before it has ended.
+func (w *walk) checkLame(old, svc *Service, next *State) {
+	l := svc.Lame
+	if svc.Undo != 0 && w.now >= svc.Undo.Add(undoLimit) {
+		w.fail("%s takes its announcement back since %v", svc.Name, svc.Undo)
+	}
+	switch {
+	case l == nil && next.Stop != nil:
+		w.fail("%s stops and is no lame duck", svc.Name)
+	case l == nil:
+	case l.Ended == 0 && w.now >= l.Max:
+		w.fail("%s is a lame duck after %v", svc.Name, l.Max)
+	case l.Ended == 0 && (svc.Stop == StopWaiting || svc.Stop == StopHolding || svc.Stop == StopDraining):
+		w.fail("%s is %s in its lame duck", svc.Name, svc.Stop)
+	case l.Ended != 0:
+		w.seen["lame duck by "+l.By] = true
+	}
+	if was := old.Lame; was != nil && l != nil && was.Began == l.Began && (l.Max > was.Max || was.Ended != 0 && l.Ended != was.Ended) {
+		w.fail("%s: the end of its lame duck moved from %v to %v", svc.Name, was, l)
+	}
+	for _, g := range svc.Generations {
+		if g.Untold && g.Held && len(g.Leaving) == 0 {
+			w.seen["held after its queue was empty"] = true
+		}
+		if g.Forced {
+			w.seen["forced"] = true
+		}
+	}
+	if svc.Upgrade != nil && svc.Upgrade.Drained {
+		w.seen["exclusive"] = true
 	}
 }
 

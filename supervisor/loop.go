@@ -27,8 +27,11 @@ type loop struct {
 	texts    map[at]string // STATUS= of the generations
 	asked    map[question]context.CancelFunc
 	sockets  *socketTable
-	waiting  map[int]*waiter   // by request
-	jobs     map[int][]*waiter // by job
+	waiting  map[int]*waiter     // by request
+	jobs     map[int][]*waiter   // by job
+	lames    map[int]*lameWaiter // by request, until it is answered
+	lamed    []*lameWaiter       // who wait for the end of a lame duck
+	hooks    map[duty]context.CancelFunc
 	requests int
 	code     int
 	exit     bool
@@ -46,6 +49,7 @@ type loop struct {
 	thread  *MainThread
 	output  *output
 	scan    *scanner
+	lookout *lookout
 	ctx     context.Context
 }
 
@@ -77,10 +81,11 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	// Every goroutine that is counted in base or readers is waited for below.
 	l.base.Add(1)
 	go l.reap(reaping)
-	l.readers.Add(3)
+	l.readers.Add(4)
 	go l.followOutput()
 	go l.followPaths()
 	go l.look()
+	go l.lookOut()
 
 	l.queue(evReload{First: true, Request: l.await(&waiter{
 		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
@@ -148,10 +153,11 @@ func newLoop(s *Supervisor) (*loop, error) {
 		state:    State{Version: StateVersion, BootID: boot, Services: map[string]*Service{}},
 		children: map[at]*child{}, texts: map[at]string{}, asked: map[question]context.CancelFunc{}, sockets: newSocketTable(s.opts.Log, paths),
 		waiting: map[int]*waiter{}, jobs: map[int][]*waiter{},
+		lames: map[int]*lameWaiter{}, hooks: map[duty]context.CancelFunc{},
 		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
 		dir: dir, output: out, reaper: proc.NewReaper(),
 	}
-	l.scan = newScanner(l.post, l.reaper)
+	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil
 }
 
@@ -160,6 +166,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 func (l *loop) reap(ctx context.Context) { defer l.base.Done(); l.reaper.Run(ctx) }
 func (l *loop) followOutput()            { defer l.readers.Done(); l.output.follow() }
 func (l *loop) look()                    { defer l.readers.Done(); l.scan.run(l.ctx) }
+func (l *loop) lookOut()                 { defer l.readers.Done(); l.lookout.run(l.ctx) }
 func (l *loop) serveThread(done <-chan struct{}) {
 	defer l.base.Done()
 	lockedThread(l.thread, done)
@@ -223,8 +230,7 @@ func (l *loop) run(ctx context.Context) error {
 		case f := <-l.s.calls:
 			f(l)
 		case <-timer.C:
-			l.sockets.leave(proc.Now())
-			l.queue(evTick{})
+			l.queue(evTick{}) // whose turn also closes the sockets that leave
 		case <-stop:
 			stop = nil
 			l.queue(evStop{})
@@ -259,8 +265,12 @@ func (l *loop) turn(e event) {
 		l.act(a)
 	}
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
+	l.leftSockets()
 	l.scan.update(l.watches())
 	l.keepAsking()
+	l.lookout.update(l.connections())
+	l.perform()
+	l.lamesOver()
 	l.publish()
 }
 
@@ -277,7 +287,7 @@ func (l *loop) save() {
 // install takes what a preparation has made.
 func (l *loop) install(p *preparation, r prepared) {
 	if r.event.Fault == "" {
-		if err := p.complete(&r, l.sockets.open); err != nil {
+		if err := p.complete(&r, l.sockets.known()); err != nil {
 			r.refuse(err)
 		}
 	}

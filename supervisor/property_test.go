@@ -87,6 +87,8 @@ func TestPropertyRandomWalks(t *testing.T) {
 		"waiting for a place", "restart", "exit 0", "exit 3", "stuck", "not released", "released", "merged reload",
 		"through the gate", "rolled back while starting", "rolled back while baking",
 		"aborted", "aborted, then a newer one",
+		"lame duck by timer", "lame duck by probes", "lame duck by exec", "lame duck by http", "lame duck by max", "lame duck by stop now",
+		"held after its queue was empty", "forced", "exclusive",
 	} {
 		if _, ok := seen.Load(what); !ok && faults.Load() == 0 && walks >= 20_000 {
 			t.Errorf("no walk has come to: %s", what)
@@ -271,6 +273,7 @@ func (w *walk) step(e event) {
 	for _, a := range acts {
 		w.carryOut(&w.state, a)
 	}
+	w.around(&w.state)
 	if w.steps%4 == 1 && w.fault == "" { // nothing more follows from the same
 		s, more := transition(next, evTick{}, w.now)
 		if len(more) > 0 || !bytes.Equal(b, slimJSON(&s)) {
@@ -337,6 +340,11 @@ func (w *walk) settled() {
 	for id := 1; id <= w.requests; id++ {
 		if l.answered[id] != 1 {
 			w.fail("request %d was answered %d times", id, l.answered[id])
+		}
+	}
+	for id := 1; id <= w.lames; id++ {
+		if !l.lamed[id] {
+			w.fail("lame duck %d was not answered", id)
 		}
 	}
 	for id := 1; id <= s.LastJob; id++ {

@@ -8,7 +8,7 @@ import (
 // Event is one thing that happened, for whoever follows.
 type Event struct {
 	Time       time.Time     `json:"time"`
-	Kind       string        `json:"kind"` // "transition", "note", "reload", "lost"
+	Kind       string        `json:"kind"` // "transition", "note", "reload", "lame duck", "lost"
 	Service    string        `json:"service,omitempty"`
 	Generation int           `json:"generation,omitempty"`
 	PID        int           `json:"pid,omitempty"`
@@ -18,7 +18,9 @@ type Event struct {
 	Level      string        `json:"level,omitempty"`
 	Text       string        `json:"text,omitempty"`
 	Report     *ReloadReport `json:"report,omitempty"`
-	Lost       int           `json:"lost,omitempty"` // events that this follower was too slow for
+	// LameDuck is of kind "lame duck": its wait has ended.
+	LameDuck *LameDuckStatus `json:"lame_duck,omitempty"`
+	Lost     int             `json:"lost,omitempty"` // events that this follower was too slow for
 }
 
 // PhaseGone is where a generation ends. No living one is in it.

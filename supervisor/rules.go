@@ -18,7 +18,7 @@ func (m *machine) step() bool {
 				return true
 			}
 		}
-		if m.restart(svc) {
+		if m.restart(svc) || m.lame(svc) {
 			return true
 		}
 	}
@@ -167,13 +167,20 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 	switch {
 	case m.due(g.KillAt):
 		m.kill(svc, g, deadlineReason(g))
+	case g.Untold:
+		return m.untold(svc, g)
 	case g.SignalAt != 0 && g.Answered:
 		g.SignalAt = 0 // the library drains: the signal would end it
 	case m.due(g.SignalAt):
-		g.SignalAt, g.Signalled = 0, true
+		g.SignalAt = 0
 		if g.Hello {
-			m.note(svc, g, "warn", "no answer to the drain message within %v: signalled", drain.AnswerTimeout)
+			m.note(svc, g, "warn", "no answer to the drain message within %v: %s", drain.AnswerTimeout, g.drainedBy())
 		}
+		if g.hooked() {
+			g.Hook = true
+			break
+		}
+		g.Signalled = true
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
 	case m.due(g.TermAt):
 		g.TermAt, g.Termed = 0, true
@@ -187,6 +194,16 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		return false
 	}
 	return true
+}
+
+// hooked reports whether a hook takes the place of the drain signal.
+func (g *Generation) hooked() bool { return !g.Spec.Config.Retire.Drain.empty() }
+
+func (g *Generation) drainedBy() string {
+	if g.hooked() {
+		return "its drain hook is run"
+	}
+	return "signalled"
 }
 
 func deadlineReason(g *Generation) string {
@@ -220,6 +237,7 @@ func (m *machine) kill(svc *Service, g *Generation, reason string) {
 	}
 	g.Phase, g.Killed = PhaseKilling, m.now
 	g.SignalAt, g.TermAt, g.KillAt, g.GraceEnds, g.BakeEnds = 0, 0, 0, 0, 0
+	g.Untold, g.Hook, g.Leaving, g.EmptyBy = false, false, nil, 0
 	if g.PID != 0 {
 		m.do(acKill{ref(svc, g), sigKill})
 	}
@@ -232,18 +250,30 @@ func (m *machine) cut(svc *Service, g *Generation) {
 }
 
 // drain begins the retirement of a generation under a deadline, or brings the
-// deadline of one under way forward.
+// deadline of one under way forward. It is told at once, unless it has to empty
+// the queues of sockets that leave first.
 func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.Instant) {
-	cfg := &g.Spec.Config.Retire
 	if g.Phase == PhaseDraining {
 		m.hurry(svc, g, why, deadline)
 		return
 	}
 	g.Phase, g.DrainBegan, g.DrainWhy = PhaseDraining, m.now, why
-	g.GraceEnds, g.BakeEnds = 0, 0
-	ladder := drain.Reload(syscall.Signal(g.Spec.Drain), deadline.Sub(m.now), cfg.KillGrace)
+	g.GraceEnds, g.BakeEnds, g.KillAt = 0, 0, deadline
+	if g.Spec.shares() && why != "stop" && why != exclusive { // those two end with its exit
+		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(g.Spec.Config.Retire.ReleaseTimeout)
+	}
+	if !m.before(svc, g) {
+		m.tell(svc, g)
+	}
+}
+
+// tell puts a draining generation on its ladder: from now on it is to finish.
+func (m *machine) tell(svc *Service, g *Generation) {
+	grace := m.grace(svc, g)
+	g.Untold, g.Leaving, g.EmptyBy = false, nil, 0
+	ladder := drain.Reload(syscall.Signal(g.Spec.Drain), g.KillAt.Sub(m.now), grace)
 	if g.Hello {
-		ladder = ladder.Native(cfg.KillGrace)
+		ladder = ladder.Native(grace)
 	}
 	for i, step := range ladder {
 		at := m.now.Add(step.After)
@@ -256,11 +286,11 @@ func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.I
 			g.TermAt = at
 		}
 	}
-	if g.Hello {
-		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
+	if g.hooked() && g.TermAt == 0 { // SIGTERM was its drain signal, and it does not get that
+		g.TermAt = max(m.now, g.KillAt.Add(-grace))
 	}
-	if g.Spec.shares() && why != "stop" { // a stop has a deadline of its own
-		g.Release, g.ReleaseBy = ReleasePending, m.now.Add(cfg.ReleaseTimeout)
+	if g.Hello {
+		m.do(acDrain{ref(svc, g), g.DrainWhy, g.undisturbed()})
 	}
 }
 
@@ -270,10 +300,14 @@ func (m *machine) hurry(svc *Service, g *Generation, why string, deadline proc.I
 		return
 	}
 	g.KillAt = deadline
+	last := max(deadline.Add(-m.grace(svc, g)), m.now)
 	if g.TermAt != 0 {
-		g.TermAt = min(g.TermAt, max(deadline.Add(-g.Spec.Config.Retire.KillGrace), m.now))
+		g.TermAt = min(g.TermAt, last)
 	}
-	if g.Hello && !g.Signalled && !g.Termed { // one that was signalled did not listen
+	if g.EmptyBy != 0 {
+		g.EmptyBy = min(g.EmptyBy, last)
+	}
+	if g.Hello && !g.Untold && !g.Signalled && !g.Termed { // one that was signalled did not listen
 		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
 	}
 }
@@ -294,9 +328,11 @@ func (m *machine) commit(svc *Service, g *Generation) {
 	old := svc.Serving()
 	g.Phase, g.Committed = PhaseServing, m.now
 	g.GraceEnds, g.BakeEnds, g.Reason = 0, 0, ""
+	first := !svc.Good
 	svc.Spec, svc.Good, svc.Restart = g.Spec, true, nil
 	m.do(acCommit{ref(svc, g)})
 	m.do(acAck{ref(svc, g)})
+	m.serves(svc, g, first)
 	result := Result{Service: svc.Name, Outcome: OutcomeServing, Generation: g.N}
 	if old != nil {
 		m.drain(svc, old, "reload", m.now.Add(old.Spec.Config.Retire.ParentShutdown))

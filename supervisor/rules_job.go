@@ -219,16 +219,21 @@ func (j *Job) pending() bool {
 // reports whether it changed anything.
 func (m *machine) upgrade(svc *Service) bool {
 	u := svc.Upgrade
-	if m.skip(svc) {
-		return true
+	if !u.Drained { // else it starts, whatever becomes of the others: nothing serves
+		if m.skip(svc) {
+			return true
+		}
+		if dep := m.dependency(svc); dep != "" {
+			return m.wait(svc, true, fmt.Sprintf("waits for %s", dep))
+		}
 	}
-	if dep := m.dependency(svc); dep != "" {
-		return m.wait(svc, true, fmt.Sprintf("waits for %s", dep))
+	if waits, news := m.drainFirst(svc); waits {
+		return news
 	}
 	cfg := &u.Spec.Config.Retire
 	// Where nothing serves a reload does not wait; one that waits already leaves
 	// it to the restart.
-	if n := svc.retired(); (svc.Serving() != nil || u.Waiting) && n >= cfg.MaxDraining {
+	if n := svc.retired(); !u.Drained && (svc.Serving() != nil || u.Waiting) && n >= cfg.MaxDraining {
 		return m.noPlace(svc, n)
 	}
 	m.wait(svc, false, "")

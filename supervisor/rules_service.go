@@ -127,7 +127,10 @@ func (m *machine) restart(svc *Service) bool {
 	if svc.Serving() != nil || svc.coming() != nil {
 		return false
 	}
-	if svc.Upgrade != nil && !svc.Upgrade.Waiting && m.isNext(svc) {
+	if svc.exclusively() && svc.old() > 0 {
+		return false // what is left of it may still have the lock
+	}
+	if svc.Upgrade != nil && (svc.Upgrade.Drained || !svc.Upgrade.Waiting) && m.isNext(svc) {
 		return false // an upgrade is about to be started instead
 	}
 	svc.Restart = nil

@@ -7,17 +7,8 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/handoverd/handover/fdpass"
-	"github.com/handoverd/handover/internal/proc"
-)
-
-// How a socket leaves that nobody is given any more: when its queue is empty,
-// looked at each lingerStep, or after linger.
-const (
-	linger     = time.Second
-	lingerStep = 20 * time.Millisecond
 )
 
 // socketTable owns every socket, by key. Only the loop uses it.
@@ -25,16 +16,11 @@ type socketTable struct {
 	log     *slog.Logger
 	paths   *pathWatcher // tells when somebody touches the path of a UNIX socket
 	open    map[string]*fdpass.Socket
-	leaving map[string]leaving // still open, on its way out
-}
-
-type leaving struct {
-	until, next proc.Instant
-	emptied     bool // somebody may still accept what is in its queue
+	leaving map[string]*leaving // still open, on its way out, and not in open
 }
 
 func newSocketTable(log *slog.Logger, paths *pathWatcher) *socketTable {
-	return &socketTable{log: log, paths: paths, open: map[string]*fdpass.Socket{}, leaving: map[string]leaving{}}
+	return &socketTable{log: log, paths: paths, open: map[string]*fdpass.Socket{}, leaving: map[string]*leaving{}}
 }
 
 // add takes ownership of newly bound sockets.
@@ -60,9 +46,9 @@ func pathOf(s *fdpass.Socket) (path string, ok bool) {
 // restore brings the same socket back to those of the paths that a program has
 // removed or replaced: Node, gunicorn and others do so when they stop listening.
 func (t *socketTable) restore(paths []string) {
-	for key, s := range t.open {
+	for _, s := range t.open {
 		path, ok := pathOf(s)
-		if _, goes := t.leaving[key]; goes || !ok || !slices.Contains(paths, path) {
+		if !ok || !slices.Contains(paths, path) {
 			continue
 		}
 		before, _ := os.Lstat(path)
@@ -78,14 +64,24 @@ func (t *socketTable) restore(paths []string) {
 }
 
 // known is a copy of the table for the preparation of a reload, which runs
-// beside the loop. The sockets are borrowed.
-func (t *socketTable) known() map[string]*fdpass.Socket { return maps.Clone(t.open) }
+// beside the loop, with those that could be kept although they are on their way
+// out. The sockets are borrowed.
+func (t *socketTable) known() map[string]*fdpass.Socket {
+	known := maps.Clone(t.open)
+	for key, l := range t.leaving {
+		if known[key] == nil && !l.pathGone {
+			known[key] = l.s
+		}
+	}
+	return known
+}
 
 // descriptors lists the sockets of a generation in the order they are handed out.
 func (t *socketTable) descriptors(g *Generation) ([]int, []uint64, error) {
 	var fds []int
 	var inodes []uint64
 	for _, k := range g.keys() {
+		t.back(k.Key)
 		s := t.open[k.Key]
 		if s == nil {
 			return nil, nil, fmt.Errorf("socket %q (%s) is not open", k.Name, k.Key)
@@ -128,49 +124,20 @@ func (t *socketTable) checkFlags() {
 	}
 }
 
-// keep begins the leave of every socket that is not needed, and ends it for one
-// that is needed again.
-// emptied are those of which an old generation may still empty the queue: where
-// none does a wait would only gather clients for the reset.
-func (t *socketTable) keep(needed, emptied map[string]bool, now proc.Instant) {
-	for key := range t.open {
-		l, goes := t.leaving[key]
-		switch {
-		case needed[key] && goes:
-			delete(t.leaving, key)
-		case !needed[key] && !goes:
-			t.leaving[key] = leaving{until: now.Add(linger), next: now, emptied: emptied[key]}
-		case goes && l.emptied && !emptied[key]:
-			t.leaving[key] = leaving{next: now}
-		}
-	}
-	t.leave(now)
-}
-
-// leave closes the sockets on their way out whose time has come.
-func (t *socketTable) leave(now proc.Instant) {
-	for key, l := range t.leaving {
-		if now < l.next {
-			continue
-		}
-		s := t.open[key]
-		if l.emptied && now < l.until && queued(s) > 0 {
-			l.next = min(l.until, now.Add(lingerStep))
-			t.leaving[key] = l
-			continue
-		}
-		delete(t.leaving, key)
-		delete(t.open, key)
-		t.close(s, "no longer handed out")
-	}
-}
-
 func (t *socketTable) close(s *fdpass.Socket, why string) {
+	// The path goes first: a client that still finds it would be reset.
+	t.closed(s, why, t.removePath(s))
+}
+
+func (t *socketTable) removePath(s *fdpass.Socket) error {
 	if path, ok := pathOf(s); ok {
 		t.paths.remove(path)
 	}
-	// The path goes first: a client that still finds it would be reset.
-	if err := errors.Join(s.Unlink(), s.Close()); err != nil {
+	return s.Unlink()
+}
+
+func (t *socketTable) closed(s *fdpass.Socket, why string, err error) {
+	if err := errors.Join(err, s.Close()); err != nil {
 		t.log.Warn("socket closed", "socket", s.Addr().String(), "why", why, "err", err)
 		return
 	}
@@ -179,35 +146,13 @@ func (t *socketTable) close(s *fdpass.Socket, why string) {
 
 // closeAll is the end.
 func (t *socketTable) closeAll() {
+	for key := range t.leaving {
+		t.closeLeaving(key, "stop")
+	}
 	for key, s := range t.open {
 		delete(t.open, key)
 		t.close(s, "stop")
 	}
-}
-
-// next is when leave has to be called again, or 0.
-func (t *socketTable) next() proc.Instant {
-	var next proc.Instant
-	for _, l := range t.leaving {
-		if next == 0 || l.next < next {
-			next = l.next
-		}
-	}
-	return next
-}
-
-// queued is how many connections wait in the accept queue. Where that is not
-// known, as for UNIX sockets, it is taken as 1, so that they are given the whole
-// linger.
-func queued(s *fdpass.Socket) int {
-	if s.Addr().Kind.Datagram() {
-		return 0
-	}
-	n, err := acceptQueue(s.FD())
-	if err != nil {
-		return 1
-	}
-	return n
 }
 
 // neededSockets are those that some generation is or will be given. What an old

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/handoverd/handover/fdpass"
 	"github.com/handoverd/handover/internal/proc"
 	"github.com/handoverd/handover/internal/sdnotify"
 	"github.com/handoverd/handover/internal/shim"
@@ -27,6 +28,7 @@ type child struct {
 	path   string   // of the notify socket
 	ready  *os.File // a newline is awaited on it; nil: it is not
 	inodes []uint64
+	addrs  []fdpass.Addr // of its sockets, in the order of inodes
 	names  []string
 	token  string
 	pid    int
@@ -63,8 +65,8 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 		return nil, err
 	}
 	c := &child{at: ref(svc, g), inodes: inodes, token: rand.Text()}
-	for _, k := range g.Spec.Keys {
-		c.names = append(c.names, k.Name)
+	for _, k := range g.keys() {
+		c.names, c.addrs = append(c.names, k.Name), append(c.addrs, l.sockets.open[k.Key].Addr())
 	}
 	defer func() {
 		if err != nil {
@@ -177,6 +179,9 @@ func (l *loop) goAhead(a at) {
 // The result is there at once, since nobody is left to send one.
 func (l *loop) childExited(c *child, e proc.Exit) {
 	l.execFailed(c)
+	if n := l.lookout.openOf(c.at); n > 0 {
+		l.post(evOpen{c.at, n})
+	}
 	l.post(evExited{c.at, uint32(e.Status)})
 }
 

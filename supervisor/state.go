@@ -99,6 +99,13 @@ type Generation struct {
 	Answered   bool         `json:"answered,omitempty"`  // it said draining
 	SignalAt   proc.Instant `json:"signal_at,omitempty"` // drain signal due; 0: sent or not wanted
 	TermAt     proc.Instant `json:"term_at,omitempty"`   // SIGTERM due; 0: sent or not wanted
+	Leaving    []string     `json:"leaving,omitempty"`   // keys of sockets whose queues it empties before it is told
+	EmptyBy    proc.Instant `json:"empty_by,omitempty"`  // told then, whatever is left in them
+	Held       bool         `json:"held,omitempty"`      // told when its connections are silent
+	Untold     bool         `json:"untold,omitempty"`    // drains, and was not told yet
+	Forced     bool         `json:"forced,omitempty"`    // told though its connections were not silent
+	Hook       bool         `json:"hook,omitempty"`      // its drain hook is under way
+	Open       int          `json:"open,omitempty"`      // connections at the last look before its exit
 	Termed     bool         `json:"termed,omitempty"`    // SIGTERM was sent to it before its drain had ended
 	KillAt     proc.Instant `json:"kill_at,omitempty"`   // SIGKILL due: every draining generation has one
 	Release    Release      `json:"release,omitempty"`
@@ -120,6 +127,7 @@ type Upgrade struct {
 	Gen     int          `json:"gen,omitempty"`     // 0: not spawned yet
 	Waiting bool         `json:"waiting,omitempty"` // for a place below max_draining
 	Since   proc.Instant `json:"since"`
+	Drained bool         `json:"drained,omitempty"` // the old one was drained for it (handoff = "exclusive")
 }
 
 // Restart is a wait in back-off.
@@ -146,6 +154,7 @@ const (
 	StopNone     StopPhase = ""
 	StopLameDuck StopPhase = "lame duck"
 	StopWaiting  StopPhase = "waiting" // for the services that come after it
+	StopHolding  StopPhase = "holding" // until its connections are silent
 	StopDraining StopPhase = "draining"
 )
 
@@ -161,8 +170,11 @@ type Service struct {
 	Delay       time.Duration `json:"delay,omitempty"` // current back-off, 0: none yet
 	Failures    int           `json:"failures,omitempty"`
 	Stop        StopPhase     `json:"stop,omitempty"`
-	LameEnds    proc.Instant  `json:"lame_ends,omitempty"`
-	Removed     bool          `json:"removed,omitempty"` // no longer in the configuration
+	Budget      *StopBudget   `json:"budget,omitempty"`
+	Lame        *LameDuck     `json:"lame_duck,omitempty"`
+	Undo        proc.Instant  `json:"undo,omitempty"`         // an announcement is being taken back since then
+	OpenAtExit  int           `json:"open_at_exit,omitempty"` // connections, of all generations that drained
+	Removed     bool          `json:"removed,omitempty"`      // no longer in the configuration
 	Failure     *Failure      `json:"failure,omitempty"`
 	Reloads     int           `json:"reloads,omitempty"` // committed
 }

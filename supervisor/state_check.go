@@ -52,8 +52,14 @@ func sound[T ~int64](ts ...T) bool {
 }
 
 func (svc *Service) validate(s *State) error {
-	if !sound(svc.LameEnds) || !sound(svc.Delay) || svc.LastN < 0 {
+	if !sound(svc.Undo) || !sound(svc.Delay) || svc.LastN < 0 {
 		return errors.New("times or numbers")
+	}
+	if l := svc.Lame; l != nil && (!sound(l.Began, l.Max, l.Announced, l.Seen, l.Ended) || !sound(l.For, l.Then)) {
+		return errors.New("times of the lame duck")
+	}
+	if b := svc.Budget; (b != nil) != (s.Stop != nil && svc.Stop != StopNone) || b != nil && (!sound(b.By) || !(b.Scale >= 0 && b.Scale <= 1)) {
+		return errors.New("budget of the stop")
 	}
 	if svc.Spec == nil && (svc.Good || svc.Restart != nil || len(svc.Generations) > 0 || svc.Upgrade != nil) {
 		return errors.New("no spec")
@@ -119,7 +125,7 @@ func (g *Generation) validate() error {
 	}
 	times := []proc.Instant{
 		g.Begun, g.Accepting, g.ReadyAt, g.GateBegan, g.GraceEnds, g.BakeEnds, g.Committed, g.DrainBegan, g.SignalAt, g.TermAt,
-		g.KillAt, g.ReleaseBy, g.Killed,
+		g.KillAt, g.ReleaseBy, g.Killed, g.EmptyBy,
 	}
 	if !sound(times...) {
 		return errors.New("a time that cannot be")
@@ -134,7 +140,8 @@ func (s *Spec) validate() error {
 	c := &s.Config
 	times := []time.Duration{
 		c.Ready.InitGrace, c.Ready.Settle, c.Ready.Bake, c.Ready.AliveFor, c.Retire.ParentShutdown, c.Retire.KillGrace,
-		c.Retire.ReleaseTimeout, c.Stop.Deadline, c.Stop.LameDuck.For, c.Restart.BackoffMin, c.Restart.BackoffMax,
+		c.Retire.ReleaseTimeout, c.Stop.Deadline, c.Stop.LameDuck.For, c.Stop.LameDuck.Max,
+		c.Stop.LameDuck.Probes.Then, c.Stop.Quiet, c.Restart.BackoffMin, c.Restart.BackoffMax,
 	}
 	for _, p := range []*ProbeConfig{c.Ready.Probe, c.Ready.Gate} {
 		if p != nil && (!sound(p.Interval, p.Timeout) || p.Interval == 0 || p.Timeout == 0 || p.Successes < 1 || p.Failures < 1) {

@@ -28,7 +28,17 @@ func (s *State) clone() State {
 
 func (svc *Service) clone() *Service {
 	c := *svc
-	c.Generations = cloneEach(svc.Generations, func(g *Generation) { g.Idle = slices.Clone(g.Idle) })
+	c.Generations = cloneEach(svc.Generations, func(g *Generation) {
+		g.Idle, g.Leaving = slices.Clone(g.Idle), slices.Clone(g.Leaving)
+	})
+	if svc.Budget != nil {
+		b := *svc.Budget
+		c.Budget = &b
+	}
+	if svc.Lame != nil {
+		l := *svc.Lame
+		c.Lame = &l
+	}
 	if svc.Upgrade != nil {
 		u := *svc.Upgrade
 		u.Jobs = slices.Clone(u.Jobs)

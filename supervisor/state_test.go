@@ -21,6 +21,7 @@ type script struct {
 	acts []string
 	reqs int
 	jobs map[int]bool // prepared
+	full bool         // queues of sockets that leave do not become empty by themselves
 }
 
 func newScript(t *testing.T) *script {
@@ -36,8 +37,22 @@ func (s *script) send(events ...event) *script {
 				s.acts = append(s.acts, text)
 			}
 		}
+		if keys := s.s.leavingKeys(); !s.full && len(keys) > 0 {
+			s.send(evLeft{keys[0]})
+		}
 	}
 	return s
+}
+
+// leavingKeys are the sockets whose queues are being emptied.
+func (s *State) leavingKeys() []string {
+	var keys []string
+	for _, name := range s.Order {
+		for _, g := range s.Services[name].Generations {
+			keys = append(keys, g.Leaving...)
+		}
+	}
+	return keys
 }
 
 // after lets time pass, from deadline to deadline.
@@ -90,6 +105,10 @@ func tell(a action) string {
 		return fmt.Sprintf("ack %s%d", a.Service, a.Gen)
 	case acLame:
 		return fmt.Sprintf("lame %s%d", a.Service, a.Gen)
+	case acLamed:
+		return strings.TrimSpace(fmt.Sprintf("lame duck %s", a.Refused))
+	case acLameEnded:
+		return fmt.Sprintf("lame duck over by %s after %v", a.By, a.After)
 	case acDrain:
 		return fmt.Sprintf("drain %s%d", a.Service, a.Gen)
 	case acSignal:
@@ -228,7 +247,7 @@ func TestWhoWins(t *testing.T) {
 		},
 		"starting/TERM": func(t *testing.T) {
 			s := serving(t, web()).reload().prepared(web()).send(evSpawned{at: g("web", 2), PID: 7}).any()
-			s.send(evStop{}).want("kill web2 9", "drain web1", "done 2: web0 refused")
+			s.send(evStop{}).want("kill web2 9", "done 2: web0 refused", "drain web1")
 			s.end(g("web", 2), crash).end(g("web", 1), 0).want("reap web2", "kill web1 15", "reap web1", "exit 0")
 		},
 		"starting after a crash/reload": func(t *testing.T) {
@@ -260,7 +279,7 @@ func TestWhoWins(t *testing.T) {
 		},
 		"baking/TERM": func(t *testing.T) {
 			s := serving(t, web()).reload().prepared(web(bakes)).up(g("web", 2)).any()
-			s.send(evStop{}).want("drain web1", "drain web2", "done 2: web0 refused")
+			s.send(evStop{}).want("done 2: web0 refused", "drain web1", "drain web2")
 		},
 		"baking/the new one dies": func(t *testing.T) {
 			s := serving(t, web()).reload().prepared(web(bakes)).up(g("web", 2)).any()
@@ -281,7 +300,7 @@ func TestWhoWins(t *testing.T) {
 			s.up(g("web", 3)).any().end(g("web", 1), 0).want("kill web1 15", "reap web1", "spawn web4")
 		},
 		"waiting/TERM": func(t *testing.T) {
-			waiting(t).send(evStop{}).want("drain web2", "done 3: web0 refused")
+			waiting(t).send(evStop{}).want("done 3: web0 refused", "drain web2")
 		},
 		"stopping/reload": func(t *testing.T) {
 			serving(t, web()).send(evStop{}).any().reload().want("refuse stopping")
@@ -684,12 +703,12 @@ func TestStop(t *testing.T) {
 	})
 	t.Run("lame duck", func(t *testing.T) {
 		s := serving(t, web(func(s *Spec) { s.Config.Stop.LameDuck.For = 3 * time.Second })).send(evStop{}).want("lame web1")
-		s.after(3*time.Second - 1).want().after(1).want("drain web1")
+		s.after(3*time.Second-1).want().after(1).want("lame duck over by timer after 3s", "drain web1")
 	})
 	t.Run("no commit in a lame duck", func(t *testing.T) {
 		s := serving(t, web(func(s *Spec) { s.Config.Stop.LameDuck.For = 3 * time.Second }))
 		s.reload().prepared(web(func(s *Spec) { s.Config.Ready.Bake = time.Second })).up(g("web", 2)).any()
-		s.send(evStop{}).want("lame web1", "lame web2", "done 2: web0 refused").after(3*time.Second).want("drain web1", "drain web2")
+		s.send(evStop{}).want("lame web1", "lame web2", "done 2: web0 refused").after(3*time.Second).want("lame duck over by timer after 3s", "drain web1", "drain web2")
 	})
 	t.Run("keeps the earlier deadline", func(t *testing.T) {
 		s := serving(t, web(func(s *Spec) { s.Config.Retire.ParentShutdown = time.Minute })).reload().prepared(web()).up(g("web", 2))

@@ -57,6 +57,10 @@ type ServiceStatus struct {
 	Reloads     int                `json:"reloads"`
 	Removed     bool               `json:"removed,omitempty"`
 	Stop        StopPhase          `json:"stop,omitempty"`
+	LameDuck    *LameDuckStatus    `json:"lame_duck,omitempty"`
+	// OpenAtExit is how many connections its draining generations had when they
+	// exited, at the last look before each: the only trace of what was cut.
+	OpenAtExit int `json:"open_at_exit,omitempty"`
 }
 
 // GenerationStatus is one living generation.
@@ -119,15 +123,18 @@ func (s *Supervisor) Ready(service string) bool {
 	}
 	if service != "" {
 		svc := snap.state.Services[service]
-		return svc != nil && svc.Serving() != nil
+		return svc != nil && svc.ready()
 	}
 	for _, svc := range snap.state.Services {
-		if !svc.Removed && svc.Serving() == nil {
+		if !svc.Removed && !svc.ready() {
 			return false
 		}
 	}
 	return true
 }
+
+// ready reports whether the service serves, and nobody is told to go elsewhere.
+func (svc *Service) ready() bool { return svc.Serving() != nil && svc.Lame == nil }
 
 func (l *loop) status() *Status {
 	now := proc.Now()
@@ -153,8 +160,9 @@ func (l *loop) status() *Status {
 
 func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 	out := ServiceStatus{
-		Name: svc.Name, Ready: svc.Serving() != nil && l.state.Stop == nil, Failures: svc.Failures,
+		Name: svc.Name, Ready: svc.ready() && l.state.Stop == nil, Failures: svc.Failures,
 		Reloads: svc.Reloads, Removed: svc.Removed, Stop: svc.Stop, Generations: []GenerationStatus{},
+		LameDuck: l.lameStatus(svc, now), OpenAtExit: svc.OpenAtExit,
 	}
 	if g := svc.Serving(); g != nil {
 		out.Digest, out.DrainSignal = g.Spec.Digest, unix.SignalName(unix.Signal(g.Spec.Drain))

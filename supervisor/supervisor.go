@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Options say how a Supervisor does its work. The zero value of each field is
@@ -45,6 +46,8 @@ type Supervisor struct {
 	done  chan struct{}    // closed when Run returns
 	state atomic.Pointer[snapshot]
 	hub   hub
+
+	probers probers // who ask for /ready
 
 	servers sync.WaitGroup // of the HTTP servers; finish waits for them
 }
@@ -183,10 +186,19 @@ func (s *Supervisor) outcome(ctx context.Context, w *waiter) (*ReloadReport, err
 	}
 }
 
+// StopRequest says how to stop. The zero value is what SIGTERM asks for.
+type StopRequest struct {
+	Now bool // end at once
+	// Within is the notice that is left: all times of the stop are scaled down so
+	// that it ends by then, also of one that is under way. 0, or more than the
+	// deadline of a service: as configured.
+	Within time.Duration
+}
+
 // Stop begins the stop of everything, inside the deadline of each service; the
-// second time, or with now, it ends at once. Run returns when it is done.
-func (s *Supervisor) Stop(ctx context.Context, now bool) error {
-	return s.ask(ctx, func(l *loop) { l.queue(evStop{Now: now}) })
+// second time, or with Now, it ends at once. Run returns when it is done.
+func (s *Supervisor) Stop(ctx context.Context, req StopRequest) error {
+	return s.ask(ctx, func(l *loop) { l.queue(evStop{Now: req.Now, Within: req.Within}) })
 }
 
 // Done is closed when Run has returned.

@@ -75,7 +75,23 @@ func (m *machine) record(e event) {
 	case evPrepared:
 		m.prepared(e)
 	case evStop:
-		m.stop(e.Now)
+		m.stop(e)
+	case evLame:
+		m.lameDuck(e)
+	case evDuty:
+		m.dutyDone(e)
+	case evProbed:
+		if svc := m.s.Services[e.Service]; svc != nil && svc.Lame != nil && svc.Lame.Began == e.Began {
+			svc.Lame.acknowledged(m.now)
+		}
+	case evQuiet:
+		m.quiet(e.Service)
+	case evLeft:
+		m.left(e.Key)
+	case evOpen:
+		if _, g := m.find(e.at); g != nil && !g.Exited {
+			g.Open = e.Connections
+		}
 	case evSpawned:
 		m.spawned(e)
 	case evSpawnFailed:
@@ -142,7 +158,10 @@ func (m *machine) lateHello(svc *Service, g *Generation) {
 	if g.Phase == PhaseServing {
 		m.do(acAck{ref(svc, g)})
 	}
-	if g.Phase == PhaseDraining {
+	if svc.Lame != nil && (g.Phase == PhaseBaking || g.Phase == PhaseServing) {
+		m.do(acLame{ref(svc, g)})
+	}
+	if g.Phase == PhaseDraining && !g.Untold {
 		m.do(acDrain{ref(svc, g), g.DrainWhy, g.KillAt})
 	}
 }
@@ -219,7 +238,8 @@ func (m *machine) sight(svc *Service, g *Generation, e evSight) {
 func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 	g.Exited, g.Status = true, status
 	was := g.Phase
-	sig, grace := sigTerm, g.Spec.Config.Retire.KillGrace
+	sig, grace := sigTerm, m.grace(svc, g)
+	m.open(svc, g)
 	switch was {
 	case PhaseKilling:
 		return // SIGKILL is at work on all of it already
@@ -239,6 +259,9 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 		case g.Termed && killedBy(status, sigTerm):
 			g.Reason = fmt.Sprintf("%s, near the deadline of its drain (%s)", describeStatus(status), g.DrainWhy)
 			m.cut(svc, g)
+		case g.Forced && killedBy(status, g.Spec.Drain):
+			g.Reason = fmt.Sprintf("%s, and its connections had not been silent (%s)", describeStatus(status), g.DrainWhy)
+			m.cut(svc, g)
 		case g.Answered && unix.WaitStatus(status).Exited() && status != 0:
 			// It was told its deadline, and leaves by itself before the signal.
 			g.Reason = fmt.Sprintf("%s: it had not finished its drain (%s)", describeStatus(status), g.DrainWhy)
@@ -253,7 +276,7 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 	if m.s.Stop != nil {
 		end = min(end, svc.deadline(m.s.Stop))
 	}
-	g.SignalAt, g.TermAt, g.KillAt = 0, 0, end
+	g.SignalAt, g.TermAt, g.KillAt, g.Hook, g.Untold = 0, 0, end, false, false
 	if g.DrainBegan == 0 {
 		g.DrainBegan = m.now
 	}

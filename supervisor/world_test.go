@@ -18,11 +18,13 @@ type world struct {
 	kind     bool // from now on everything works, so that what was asked for can end
 	hostile  bool // also sends events that no shell would send
 	programs map[at]*program
+	hooks    map[duty]bool    // that were begun
 	specs    map[string]*Spec // by digest
 	inbox    []event          // on their way to the loop
 	names    []string
 	requests int
 	stops    int
+	lames    int // requests for a lame duck
 }
 
 // program is what stands behind a generation.
@@ -44,7 +46,7 @@ var worldNames = []string{"a", "b", "c"}
 func newWorld(seed uint64) *world {
 	w := &world{
 		rnd: rand.New(rand.NewPCG(seed, 0x68616e646f766572)), now: 1e9,
-		programs: map[at]*program{}, specs: map[string]*Spec{}, names: worldNames[:1],
+		programs: map[at]*program{}, hooks: map[duty]bool{}, specs: map[string]*Spec{}, names: worldNames[:1],
 	}
 	switch w.rnd.IntN(6) {
 	case 0, 1:
@@ -87,7 +89,17 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		c.Retire.ReleaseTimeout = pick(w, 200*time.Millisecond, 5*time.Second)
 		c.Retire.OnNoRelease = pick(w, "report", "report", "terminate")
 		c.Stop.Deadline = pick(w, 2*time.Second, 25*time.Second)
-		c.Stop.LameDuck.For = pick(w, 0, 0, time.Second)
+		c.Stop.LameDuck = w.lameDuck()
+		c.Stop.Quiet = pick(w, 0, 0, time.Second)
+		if w.chance(20) {
+			c.Stop.Announce = AnnounceConfig{Exec: []string{"on"}, ExecOff: []string{"off"}}
+		}
+		if w.chance(20) {
+			c.Retire.Drain = HookConfig{Exec: []string{"drain"}}
+		}
+		if w.chance(15) {
+			c.Handoff = exclusive
+		}
 		s.Drain = pick(w, sigTerm, sigUSR1)
 		if c.Ready.When != "accepting" && w.chance(20) {
 			s.Keys = nil
@@ -98,6 +110,58 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 	})
 	w.specs[s.Digest] = s
 	return s
+}
+
+// lameDuck is a random one, in every way to end it.
+func (w *world) lameDuck() LameDuckConfig {
+	d := LameDuckConfig{Until: pick(w, "timer", "timer", "timer", "probes", "exec", "http"), Max: pick(w, 500*time.Millisecond, 1500*time.Millisecond)}
+	switch d.Until {
+	case "timer":
+		d.For = min(d.Max, pick(w, 0, 0, time.Second))
+	case "probes":
+		d.Probes = ProbesConfig{Count: 3, Per: "address", Then: pick(w, 0, 200*time.Millisecond)}
+	case "exec":
+		d.Ask.Exec = []string{"ask"}
+	case "http":
+		d.Ask.HTTP = "GET http://ask/"
+	}
+	return d
+}
+
+// around is what happens beside the programs: hooks end, balancers ask, queues
+// become empty, connections fall silent. All of it may also never happen, but when
+// everything works.
+func (w *world) around(s *State) {
+	for _, d := range s.duties() {
+		if w.hooks[d] {
+			continue
+		}
+		w.hooks[d] = true
+		switch {
+		case w.kind || w.chance(60):
+			w.send(evDuty{duty: d})
+		case w.chance(50):
+			w.send(evDuty{duty: d, Fault: "exit status 1"})
+		}
+	}
+	for _, name := range s.Order {
+		svc := s.Services[name]
+		if l := svc.Lame; l != nil && l.Until == "probes" && l.Seen == 0 && l.Ended == 0 && w.chance(10) {
+			w.send(evProbed{name, l.Began})
+		}
+		held := svc.Stop == StopHolding
+		for _, g := range svc.Generations {
+			held = held || g.Untold && g.Held
+			for _, key := range g.Leaving {
+				if w.kind || w.chance(20) {
+					w.send(evLeft{key})
+				}
+			}
+		}
+		if held && w.chance(30) {
+			w.send(evQuiet{name})
+		}
+	}
 }
 
 func (w *world) prepared(s *State, job int) evPrepared {
@@ -320,7 +384,19 @@ func (w *world) take(i int) event {
 func (w *world) ask() event {
 	if w.chance(4) {
 		w.stops++
-		return evStop{Now: w.chance(20)}
+		e := evStop{Now: w.chance(20)}
+		if w.chance(30) {
+			e.Within = pick(w, time.Millisecond, 300*time.Millisecond, 3*time.Second, time.Minute)
+		}
+		return e
+	}
+	if w.chance(10) {
+		w.lames++
+		e := evLame{Request: w.lames, Off: w.chance(40)}
+		if w.chance(50) {
+			e.Services = []string{pick(w, w.names...)}
+		}
+		return e
 	}
 	w.requests++
 	if w.chance(8) {
@@ -363,10 +439,10 @@ func (w *world) junk(s *State) event {
 	if svc := s.Services[a.Service]; svc != nil && len(svc.Generations) > 0 && w.chance(60) {
 		a.Gen = svc.Generations[w.rnd.IntN(len(svc.Generations))].N
 	}
-	switch w.rnd.IntN(15) {
-	case 13:
+	switch w.rnd.IntN(19) {
+	case 17:
 		return evProbe{at: a, OK: w.chance(50), Bad: w.chance(50), Text: "junk"}
-	case 14:
+	case 18:
 		return evGate{at: a, OK: w.chance(50), Text: "junk"}
 	case 0:
 		return evSpawned{at: a, PID: 77, StartTime: 77, Token: "junk"}
@@ -388,6 +464,14 @@ func (w *world) junk(s *State) event {
 		return evExited{a, w.rnd.Uint32()}
 	case 9, 10:
 		return evGone{a}
+	case 12:
+		return evDuty{duty: duty{Kind: pick(w, dutyAnnounce, dutyUndo, dutyAsk, dutyDrain), Service: a.Service, Gen: a.Gen, Began: w.now}}
+	case 13:
+		return evProbed{a.Service, w.now}
+	case 14:
+		return evQuiet{a.Service}
+	case 15:
+		return evLeft{pick(w, "tcp:80", "tcp:81", "")}
 	case 11:
 		return w.prepared(s, w.rnd.IntN(s.LastJob+2))
 	}

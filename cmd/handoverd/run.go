@@ -146,9 +146,9 @@ func obey(s *supervisor.Supervisor, log *slog.Logger, signals <-chan os.Signal) 
 			case unix.SIGHUP:
 				_ = s.Signal(ctx) // the outcome is logged; an error says that it is too late
 			case unix.SIGTERM, unix.SIGINT:
-				_ = s.Stop(ctx, false)
+				_ = s.Stop(ctx, supervisor.StopRequest{})
 			case unix.SIGQUIT:
-				_ = s.Stop(ctx, true)
+				_ = s.Stop(ctx, supervisor.StopRequest{Now: true})
 			case unix.SIGUSR1:
 				log.Info("SIGUSR1: nothing to reopen, the log is standard error")
 			case unix.SIGUSR2:

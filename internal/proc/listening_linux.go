@@ -80,56 +80,14 @@ const (
 
 // dumpListeners asks for all listening TCP sockets of a family and adds them to found.
 func dumpListeners(fd int, family byte, found map[uint64]Listener) error {
-	req := make([]byte, unix.SizeofNlMsghdr+requestSize)
-	binary.NativeEndian.PutUint32(req[0:], uint32(len(req)))
-	binary.NativeEndian.PutUint16(req[4:], sockDiagByFamily)
-	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	body := req[unix.SizeofNlMsghdr:]
+	body := make([]byte, requestSize)
 	body[0], body[1] = family, unix.IPPROTO_TCP
 	binary.NativeEndian.PutUint32(body[4:], 1<<stateListen)
-	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("sendto", err)
-	}
-	buf := make([]byte, 64<<10) // the kernel sends at most 32 KiB at once (af_netlink.c, netlink_dump)
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if err == unix.EINTR {
-			continue
+	return dump(fd, body, unix.NLM_F_DUMP, func(b []byte) {
+		if l, ok := parseListener(b); ok {
+			found[l.Inode] = l
 		}
-		if err != nil {
-			return os.NewSyscallError("recvfrom", err)
-		}
-		done, err := readAnswers(buf[:n], found)
-		if done || err != nil {
-			return err
-		}
-	}
-}
-
-// readAnswers reads the netlink messages of one packet. done says that the dump is complete.
-func readAnswers(b []byte, found map[uint64]Listener) (done bool, err error) {
-	for len(b) >= unix.SizeofNlMsghdr {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < unix.SizeofNlMsghdr || size > len(b) {
-			return false, fmt.Errorf("netlink message of %d bytes in %d", size, len(b))
-		}
-		body := b[unix.SizeofNlMsghdr:size]
-		switch binary.NativeEndian.Uint16(b[4:]) {
-		case unix.NLMSG_DONE:
-			return true, nil
-		case unix.NLMSG_ERROR:
-			if len(body) < 4 {
-				return false, errors.New("netlink error without a number")
-			}
-			return false, os.NewSyscallError("sock_diag", unix.Errno(-int32(binary.NativeEndian.Uint32(body))))
-		case sockDiagByFamily:
-			if l, ok := parseListener(body); ok {
-				found[l.Inode] = l
-			}
-		}
-		b = b[min(len(b), (size+3)&^3):]
-	}
-	return false, nil
+	})
 }
 
 // parseListener reads a struct inet_diag_msg and its attributes (linux/inet_diag.h).

@@ -90,3 +90,18 @@ func Listening([]int) ([]Listener, error) { return nil, errOther }
 
 // Blindness says that looking is not supported here.
 func Blindness(int) string { return errOther.Error() }
+
+// Connections is not supported here.
+func Connections([]uint16) ([]Connection, error) { return nil, errOther }
+
+// HalfOpen is not supported here.
+func HalfOpen(uint16) (int, error) { return 0, errOther }
+
+// UnixQueue is not supported here.
+func UnixQueue(uint64) (int, error) { return 0, errOther }
+
+// Holds is not supported here.
+func Holds([]int, []uint64) (map[uint64]bool, error) { return nil, errOther }
+
+// PassiveOpens is not supported here.
+func PassiveOpens() (uint64, error) { return 0, errOther }

@@ -1,0 +1,149 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// exclusive is why the old generation drains before the new one is spawned.
+const exclusive = "exclusive"
+
+// emptyLimit is how long a generation may take to empty the queue of a socket that
+// leaves. Clients that come meanwhile wait, and are refused then.
+const emptyLimit = 2 * time.Second
+
+// grace is the time between SIGTERM and SIGKILL: a stop at short notice has less.
+func (m *machine) grace(svc *Service, g *Generation) time.Duration {
+	grace := g.Spec.Config.Retire.KillGrace
+	if svc.Budget != nil {
+		return scaled(grace, svc.Budget.Scale)
+	}
+	return grace
+}
+
+// before says whether a draining generation has something to do before it is told:
+// to accept what is in the queues of sockets that leave with it, since nobody else
+// will. Where it is held it has to be silent afterwards as well.
+func (m *machine) before(svc *Service, g *Generation) bool {
+	needed := neededSockets(m.s)
+	for _, k := range sharedKeys(g.Spec) {
+		if !needed[k.Key] && !slices.Contains(g.Leaving, k.Key) {
+			g.Leaving = append(g.Leaving, k.Key)
+		}
+	}
+	if len(g.Leaving) == 0 {
+		return false
+	}
+	g.Untold, g.Held = true, g.DrainWhy == "stop" && svc.hold() > 0
+	g.EmptyBy = max(m.now, min(m.now.Add(emptyLimit), m.lastTold(svc, g)))
+	return true
+}
+
+// lastTold is when a generation is told that it drains, whatever it has to do before.
+func (m *machine) lastTold(svc *Service, g *Generation) proc.Instant {
+	return g.KillAt.Add(-m.grace(svc, g))
+}
+
+// untold tells a generation as soon as what stands before that is done.
+func (m *machine) untold(svc *Service, g *Generation) bool {
+	switch {
+	case len(g.Leaving) > 0 && !m.due(g.EmptyBy):
+		return false
+	case len(g.Leaving) > 0:
+		m.note(svc, g, "warn", "the queue of %v was not seen empty: connections in it may be reset", g.Leaving)
+		g.Leaving, g.EmptyBy = nil, 0
+	case g.Held && m.now < m.lastTold(svc, g):
+		return false
+	case g.Held:
+		g.Held = false
+		m.force(svc, g)
+	default:
+		m.tell(svc, g)
+	}
+	return true
+}
+
+// force notes that a generation is told though its connections are not silent.
+func (m *machine) force(svc *Service, g *Generation) {
+	g.Forced = true
+	m.note(svc, g, "warn", "hold: its connections were not silent for %v: it drains all the same", svc.hold())
+}
+
+// left: a socket that leaves has been closed.
+func (m *machine) left(key string) {
+	for _, name := range m.s.Order {
+		for _, g := range m.s.Services[name].Generations {
+			g.Leaving = slices.DeleteFunc(g.Leaving, func(k string) bool { return k == key })
+			if len(g.Leaving) == 0 {
+				g.Leaving, g.EmptyBy = nil, 0
+			}
+		}
+	}
+}
+
+// quiet: every connection of a service that is held is silent.
+func (m *machine) quiet(service string) {
+	svc := m.s.Services[service]
+	if svc == nil {
+		return
+	}
+	if svc.Stop == StopHolding && svc.Budget != nil {
+		svc.Budget.Quiet = true
+	}
+	for _, g := range svc.Generations {
+		if g.Untold && len(g.Leaving) == 0 {
+			g.Held = false
+		}
+	}
+}
+
+// open counts the connections that a generation had when it exited while it
+// drained: they were cut, or closed at the right moment, and nothing else tells.
+func (m *machine) open(svc *Service, g *Generation) {
+	if g.Open <= 0 || g.DrainBegan == 0 {
+		return
+	}
+	svc.OpenAtExit += g.Open
+	m.note(svc, g, "warn", "connections open at its exit: %d", g.Open)
+}
+
+// old counts what an exclusive start has to wait for: all of the service that can end.
+func (svc *Service) old() int {
+	n := 0
+	for _, g := range svc.Generations {
+		if !g.Stuck {
+			n++
+		}
+	}
+	return n
+}
+
+// exclusively reports whether no two generations of the service may live beside
+// each other.
+func (svc *Service) exclusively() bool {
+	is := func(s *Spec) bool { return s != nil && s.Config.Handoff == exclusive }
+	return is(svc.Spec) || svc.Upgrade != nil && is(svc.Upgrade.Spec) ||
+		slices.ContainsFunc(svc.Generations, func(g *Generation) bool { return is(g.Spec) })
+}
+
+// drainFirst drains the old generation before a new one is spawned. It reports
+// whether the new one has to wait, and whether that is new.
+func (m *machine) drainFirst(svc *Service) (waits, news bool) {
+	u := svc.Upgrade
+	if !svc.exclusively() || svc.old() == 0 {
+		return false, false
+	}
+	if g := svc.coming(); g != nil { // it serves nothing yet, and is replaced
+		g.Reason = "replaced by a reload before it served"
+		m.kill(svc, g, g.Reason)
+		news = true
+	}
+	if g := svc.Serving(); g != nil {
+		u.Drained = true
+		m.drain(svc, g, exclusive, m.now.Add(g.Spec.Config.Retire.ParentShutdown))
+		news = true
+	}
+	return true, m.wait(svc, true, `waits for the end of the old generation (handoff = "exclusive")`) || news
+}
