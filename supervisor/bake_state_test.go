@@ -116,7 +116,7 @@ func TestGate(t *testing.T) {
 		s.wantPhase(g("web", 1), PhaseServing).send(evGate{at: w2, OK: true}).want()
 	})
 	t.Run("stop", func(t *testing.T) {
-		start(t).send(evStop{}).want("kill web2 9", "drain web1", "done 2: web0 refused")
+		start(t).send(evStop{}).want("kill web2 9", "done 2: web0 refused", "drain web1")
 	})
 	t.Run("it no longer accepts", func(t *testing.T) {
 		s := start(t).send(evSight{at: w2}, evGate{at: w2, OK: true}).want()
@@ -164,7 +164,7 @@ func TestBake(t *testing.T) {
 	})
 	t.Run("a stop rolls nothing back", func(t *testing.T) {
 		s := start(t, probes, func(s *Spec) { s.Config.Stop.LameDuck.For = time.Second })
-		s.send(evStop{}).want("drain web1", "drain web2", "done 2: web0 refused").send(evProbe{at: w2, Bad: true}).want()
+		s.send(evStop{}).want("done 2: web0 refused", "drain web1", "drain web2").send(evProbe{at: w2, Bad: true}).want()
 		if q := s.s.questions(); len(q) != 0 {
 			t.Errorf("asked is %v in a stop", q)
 		}

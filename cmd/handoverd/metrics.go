@@ -106,6 +106,12 @@ var (
 		"How long an upgrade has been waiting for a place, 0 without one.", []string{"service"}, nil)
 	failuresDesc = prometheus.NewDesc("handoverd_crash_loop_failures",
 		"Deaths in a row that the restart's back-off counts.", []string{"service"}, nil)
+	lameDuckDesc = prometheus.NewDesc("handoverd_lame_duck",
+		"1 while the routing layer is told to go elsewhere.", []string{"service"}, nil)
+	lastNewDesc = prometheus.NewDesc("handoverd_lame_duck_last_new_connection_seconds",
+		"How long after the begin of the lame duck a new connection was seen last, 0 for none.", []string{"service"}, nil)
+	openDesc = prometheus.NewDesc("handoverd_connections_open_at_exit_total",
+		"Connections that draining generations had when they exited, at the last look before.", []string{"service"}, nil)
 	queueDesc = prometheus.NewDesc("handoverd_socket_queue",
 		"Connections in the accept queue.", []string{"service", "socket"}, nil)
 	reapedDesc = prometheus.NewDesc("handoverd_orphans_reaped_total",
@@ -123,7 +129,7 @@ var phases = []supervisor.Phase{
 func (statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		upDesc, readyDesc, generationsDesc, servingDesc, unreleasedDesc, stuckDesc, waitingDesc, failuresDesc,
-		queueDesc, reapedDesc, stateDesc,
+		lameDuckDesc, lastNewDesc, openDesc, queueDesc, reapedDesc, stateDesc,
 	} {
 		ch <- d
 	}
@@ -149,6 +155,7 @@ func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(reapedDesc, prometheus.CounterValue, float64(st.Reaped))
 	for _, svc := range st.Services {
 		serviceGauges(gauge, svc)
+		ch <- prometheus.MustNewConstMetric(openDesc, prometheus.CounterValue, float64(svc.OpenAtExit), svc.Name)
 	}
 }
 
@@ -156,6 +163,10 @@ func serviceGauges(gauge func(*prometheus.Desc, float64, ...string), svc supervi
 	gauge(readyDesc, oneIf(svc.Ready), svc.Name)
 	gauge(waitingDesc, svc.WaitingFor, svc.Name)
 	gauge(failuresDesc, float64(svc.Failures), svc.Name)
+	gauge(lameDuckDesc, oneIf(svc.LameDuck != nil), svc.Name)
+	if svc.LameDuck != nil {
+		gauge(lastNewDesc, svc.LameDuck.LastNew, svc.Name)
+	}
 	count := map[supervisor.Phase]int{}
 	var unreleased, stuck int
 	for _, g := range svc.Generations {

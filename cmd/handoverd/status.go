@@ -154,6 +154,12 @@ func serviceNotes(st *supervisor.Status) []string {
 		if s.Stop != "" {
 			add(s, "stop: %s", s.Stop)
 		}
+		if d := s.LameDuck; d != nil {
+			add(s, "%s", lameNote(d))
+		}
+		if s.OpenAtExit > 0 {
+			add(s, "%d connections were open when draining generations exited", s.OpenAtExit)
+		}
 		if s.Waiting != "" {
 			add(s, "waiting for %s: %s", shortSeconds(s.WaitingFor), s.Waiting)
 		}
@@ -195,4 +201,17 @@ func shortSeconds(s float64) string {
 		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+func lameNote(d *supervisor.LameDuckStatus) string {
+	text := "lame duck for " + shortSeconds(d.For)
+	if d.Ended {
+		text += fmt.Sprintf(", its wait ended by %s after %s", d.By, shortSeconds(d.After))
+	} else {
+		text += ", until " + d.Until
+	}
+	if d.LastNew > 0 {
+		text += ", last new connection after " + shortSeconds(d.LastNew)
+	}
+	return text
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+const lameDuckHelp = `Tell the routing layer to go elsewhere while the services, or those named, serve on: /ready
+answers 503, what stop.announce says is done, and programs that speak the child protocol are
+told. The command waits until the loop of stop.lame_duck has ended: its timer, the probes that
+were seen to fail, or the balancer that was asked. Then nothing new should come, and the stop that
+follows waits no more. It may be given again: it joins what is under way, and returns at once
+where that is over. A reload and a restart work meanwhile, and do not end it.
+
+With --off they are back: /ready is 200 again, and what was announced is taken back. A program
+that was told over the child protocol cannot be told otherwise.
+
+It needs no shell, so it can be the preStop hook of a container:
+  lifecycle: { preStop: { exec: { command: ["/handoverd", "lame-duck"] } } }
+
+Exit codes:
+  0  the wait was ended by its loop; with --off: they are back
+  1  failed: no such service, or with --off: a stop is under way
+  2  wrong arguments
+  4  the wait was ended by its max: whether the routing layer has noticed is not known; or it
+     was called off meanwhile, or cut short by a stop at once
+  5  handoverd cannot be reached, or ended meanwhile`
+
+// exitUnacknowledged: a lame duck whose loop did not end it.
+const exitUnacknowledged = 4
+
+func lameDuckCommand(e *env) *cobra.Command {
+	var w where
+	var off, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "lame-duck [-c FILE | --runtime-dir DIR | --name NAME] [--off] [SERVICE…]",
+		Short: "Serve on, but tell the routing layer to go elsewhere, and wait until it has",
+		Long:  lameDuckHelp,
+		Example: `  handoverd lame-duck
+  handoverd lame-duck web
+  handoverd lame-duck --off`,
+		RunE: func(cmd *cobra.Command, services []string) error {
+			c, err := w.client()
+			if err != nil {
+				return err
+			}
+			return lameDuck(cmd.Context(), e, c, services, off, asJSON)
+		},
+	}
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&off, "off", false, "the services are back")
+	f.BoolVar(&asJSON, "json", false, "print how each wait ended as JSON")
+	return cmd
+}
+
+func lameDuck(ctx context.Context, e *env, c *client, services []string, off, asJSON bool) error {
+	query := url.Values{"service": services}
+	if off {
+		query.Set("off", "1")
+	}
+	res, err := c.do(ctx, http.MethodPost, "/v1/lame-duck", query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var report supervisor.LameDuckReport
+	if err := json.NewDecoder(res.Body).Decode(&report); err != nil {
+		return &reachError{c.path, err}
+	}
+	if asJSON {
+		if err := writeJSON(e.stdout, report); err != nil {
+			return err
+		}
+	} else {
+		for i := range report.Services {
+			if _, err := fmt.Fprintln(e.stdout, lameText(&report.Services[i], off)); err != nil {
+				return err
+			}
+		}
+	}
+	if !off && !report.Acknowledged() {
+		return exitCode(exitUnacknowledged)
+	}
+	return nil
+}
+
+// lameText says how one wait ended.
+func lameText(r *supervisor.LameDuckResult, off bool) string {
+	switch {
+	case off:
+		return r.Service + ": back"
+	case r.Off:
+		return r.Service + ": called off"
+	}
+	text := fmt.Sprintf("%s: lame duck, ended by %s after %s", r.Service, r.By, seconds(r.After))
+	switch {
+	case r.Blind:
+		return text + "; its connections cannot be looked at"
+	case r.LastNew > 0:
+		return text + "; the last new connection came after " + seconds(r.LastNew)
+	}
+	return text + "; no new connection was seen"
+}
+
+// seconds is a duration to the millisecond.
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}
