@@ -75,7 +75,7 @@ type WindowReport struct {
 type Failure struct {
 	Kind       Kind
 	Number     uint64 // 0: no request was under way; a connection ended badly, or something came that nobody had asked for
-	Reused     bool // on a connection that had carried an answer before
+	Reused     bool   // on a connection that had carried an answer before
 	Begin, End time.Time
 	Err        error
 }
