@@ -31,18 +31,19 @@ type h2conn struct {
 	tokens chan struct{} // holds one for each open stream
 	gone   chan struct{} // closed when no further stream may be opened
 
+	received int // bytes of DATA since the last WINDOW_UPDATE; the reader's
+
 	wmu     sync.Mutex // guards what follows: the writing half
 	out     *bufio.Writer
 	encoder *hpack.Encoder
 	block   bytes.Buffer
 	sendErr error // the first error of writing; what was read before the end is still believed
 
-	mu       sync.Mutex // guards what follows; taken after wmu
-	streams  map[uint32]*h2stream
-	next     uint32 // number of the next stream
-	retired  bool   // gone is closed
-	carried  bool   // an answer has come
-	received int    // bytes of DATA since the last WINDOW_UPDATE
+	mu      sync.Mutex // guards what follows; taken after wmu
+	streams map[uint32]*h2stream
+	next    uint32 // number of the next stream
+	retired bool   // gone is closed
+	carried bool   // an answer has come
 }
 
 // h2stream is one request. Its fields are the reader's until done is closed.

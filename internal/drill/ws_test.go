@@ -214,7 +214,7 @@ func TestWebSocketKinds(t *testing.T) {
 		{"cut between parts", drill.KindTruncated, false, 1006, func(p *wsPeer, text string) bool { p.out(0x01, text[:3]); return true }},
 		{"closed before the answer", drill.KindClosed, false, 1012, func(p *wsPeer, _ string) bool { p.close(1012); return true }},
 		{"eof while idle", drill.KindEOF, true, 1006, func(p *wsPeer, text string) bool { p.out(0x81, text); return true }},
-		{"reset while idle", drill.KindReset, true, 1006, func(p *wsPeer, text string) bool {
+		{"reset after the answer", drill.KindReset, true, 1006, func(p *wsPeer, text string) bool {
 			p.out(0x81, text)
 			_, _ = p.in.Peek(1) // no client sends before it has paused: this is its next message, and what it says is that the answer came
 			p.reset()
@@ -272,7 +272,7 @@ func TestWebSocketKinds(t *testing.T) {
 			if tt.extra {
 				l.Pause = 20 * time.Millisecond
 			}
-			if tt.name == "reset while idle" {
+			if tt.name == "reset after the answer" {
 				// The peek needs the next message, which is then the one that is lost.
 				tt.extra, l.Requests = false, requests+requests/every
 			}
