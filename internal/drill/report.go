@@ -63,6 +63,7 @@ type WindowReport struct {
 	LastBlamed  time.Time     // when the last one was
 	Generations map[int]int   // good answers to requests begun inside
 	Max         time.Duration // the longest latency
+	P99         time.Duration // by nearest rank, of the first 65,536 good answers; only the report of Stop has it
 
 	// LastArrival is how long after Begin the last request was sent, on a fresh connection, that an older generation
 	// answered; also after End, until a newer window took over. 0: none was. ArrivalKnown: false where that cannot be said,

@@ -204,6 +204,9 @@ func (r *Run) makeReport() Report {
 		}
 	}
 	rep := r.countsLocked()
+	for i, w := range r.book.windows {
+		rep.Windows[i].P99 = w.p99()
+	}
 	r.book.series.finish()
 	rep.Series, rep.SeriesWidth = r.book.series.points, r.book.series.width
 	rep.FailurePoints, rep.Spans = r.book.failurePoints, r.book.spans

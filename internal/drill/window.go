@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -21,11 +22,15 @@ type Window struct {
 	first, last time.Time    // when the first and the last of those ended
 	generations map[int]int
 	max         time.Duration
+	latencies   []time.Duration // of good answers, the first maxWindowLatencies
 
 	before      int           // the newest generation seen at the begin
 	fresh       int           // answers that told their generation, on fresh connections opened until the next window's begin
 	lastArrival time.Duration // see arrived
 }
+
+// maxWindowLatencies bounds what a window keeps for its quantile: a window that nobody ends lasts as long as the run.
+const maxWindowLatencies = 1 << 16
 
 // Mark opens a window. Without End it ends with the run.
 func (r *Run) Mark(name string) *Window {
@@ -76,6 +81,9 @@ func (w *Window) add(o outcome) {
 	}
 	w.ok++
 	w.max = max(w.max, o.end.Sub(o.due))
+	if len(w.latencies) < maxWindowLatencies {
+		w.latencies = append(w.latencies, o.end.Sub(o.due))
+	}
 	// Only what began inside tells who takes new work; an older request may be answered by an older generation.
 	if o.generation > 0 && !o.start.Before(w.begin) {
 		w.generations[o.generation]++
@@ -99,4 +107,13 @@ func (w *Window) report() WindowReport {
 		Name: w.name, Begin: w.begin, End: w.end, Requests: w.requests, InFlight: w.inFlight, OK: w.ok,
 		Failures: maps.Clone(w.failures), Blamed: maps.Clone(w.blamed), FirstBlamed: w.first, LastBlamed: w.last, Generations: maps.Clone(w.generations), Max: w.max,
 	}
+}
+
+// p99 is that of the good answers by nearest rank; it sorts them, so it is asked for when the run is over. 0: there is none.
+func (w *Window) p99() time.Duration {
+	if len(w.latencies) == 0 {
+		return 0
+	}
+	slices.Sort(w.latencies)
+	return w.latencies[(len(w.latencies)*99+99)/100-1]
 }
