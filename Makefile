@@ -18,7 +18,7 @@ STEP     := .ci/step
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -mod=% -buildvcs=% -trimpath,$(GOFLAGS)) -mod=readonly -buildvcs=false -trimpath
 
-.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench cross fresh-machine clean help
+.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench bench-peers cross fresh-machine clean help
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +96,10 @@ bench: setup build ## benchmarks (COUNT times each, for benchstat), and the budg
 	HANDOVERD_LOAD=full $(shell chrt -r 1 true 2>/dev/null && echo chrt -r 1) build/root.test -test.v -test.run '^TestBudget$$' -test.timeout 30m
 	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^TestSendingCostsLittleMore$$' ./internal/shim
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m ./... | tee build/bench.txt
+
+bench-peers: ## what a reload costs here and elsewhere, in half an hour: writes docs/BENCHMARKS.md
+	@.ci/setup bench
+	$(GO) run ./internal/peers
 
 cross: ## vets all packages for other systems and processors
 	@for target in darwin/arm64 freebsd/amd64 openbsd/amd64 windows/amd64 linux/arm64 linux/386; do \
