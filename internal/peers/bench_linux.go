@@ -36,7 +36,7 @@ var loads = []drill.Load{
 	{Mode: drill.ModeKeepAlive, Rate: 250, Clients: 32},
 	{Mode: drill.ModePost, Rate: 250, Clients: 32},
 	// As few connections as will do: one that is idle for long holds up a server that leaves politely.
-	{Mode: drill.ModeStream, Rate: 20, Clients: 6, Delay: 150 * time.Millisecond, Spread: 150 * time.Millisecond},
+	{Mode: drill.ModeStream, Rate: 20, Clients: 8, Delay: 150 * time.Millisecond, Spread: 150 * time.Millisecond},
 }
 
 // target is a contender as started in a block.

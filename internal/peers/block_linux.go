@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/handoverd/handover/internal/drill"
@@ -81,6 +82,9 @@ func (c *coordinator) startBlock(ctx context.Context, t turn) (a answer, log str
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(description), &out, file
 	cmd.WaitDelay = time.Second
 	isolated(cmd)
+	// Pdeathsig is sent when the thread ends that forked, prctl(2), PR_SET_PDEATHSIG: it has to live as long as this call.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Run()
 	text, _ := os.ReadFile(file.Name())
 	if err == nil {

@@ -84,7 +84,7 @@ var contenders = []contender{
 	},
 	{
 		name: "syn-drop", title: "stop and start behind dropped SYNs", base: ownGo, needs: []string{programServer, programIptables},
-		replace: programServer, command: "internal/peers/server (package drain)", after: 1500 * time.Millisecond,
+		replace: programServer, command: "internal/peers/server (package drain)", after: 2 * time.Second,
 		trigger: "iptables -I INPUT -p tcp --dport 8080 --syn -j DROP, SIGTERM, wait for its end, start, wait until it listens, iptables -D",
 	},
 	{

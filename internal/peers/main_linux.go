@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -80,11 +79,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(found, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(o.json, append(text, '\n'), 0o644); err != nil {
+	if err := found.write(o.json); err != nil {
 		return err
 	}
 	if err := renderFile(o.json, o.doc); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -26,13 +28,27 @@ type modeBlock struct {
 	Windows   []window
 }
 
-// window is one reload as one mode saw it.
+// window is one reload as one mode saw it. In JSON it is an array of its five numbers: there are thousands.
 type window struct {
-	Requests int     `json:"requests"`
-	Lost     int     `json:"lost"`
-	P99      float64 `json:"p99_ms"`
-	Max      float64 `json:"max_ms"`
-	Ratio    float64 `json:"ratio"` // of P99 to that of the block's steady requests; 0: nothing was answered in the window
+	Requests int
+	Lost     int
+	P99, Max float64 // in milliseconds, of the good answers
+	Ratio    float64 // of P99 to that of the block's steady requests; 0: nothing was answered in the window
+}
+
+// MarshalJSON writes the array.
+func (w window) MarshalJSON() ([]byte, error) {
+	return json.Marshal([5]float64{float64(w.Requests), float64(w.Lost), w.P99, w.Max, w.Ratio})
+}
+
+// UnmarshalJSON reads it.
+func (w *window) UnmarshalJSON(text []byte) error {
+	var v [5]float64
+	if err := json.Unmarshal(text, &v); err != nil {
+		return fmt.Errorf("window: %w", err)
+	}
+	*w = window{int(v[0]), int(v[1]), v[2], v[3], v[4]}
+	return nil
 }
 
 // newModeBlock takes the figures out of a load's report.
@@ -76,7 +92,7 @@ type cell struct {
 	Ratio     float64            `json:"ratio"`              // median over the reloads
 	Longest   float64            `json:"longest_ms"`         // of the good answers in windows
 	LeastRate float64            `json:"least_rate"`         // the lowest share of a block's due requests that was sent
-	Windows   []window           `json:"windows"`
+	Windows   []window           `json:"windows"`            // requests, lost, p99 ms, max ms, ratio
 }
 
 // newCell puts the blocks of a contender together.

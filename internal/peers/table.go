@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -78,6 +79,18 @@ func renderFile(figures, doc string) error {
 	return os.WriteFile(doc, []byte(r.render()), 0o644)
 }
 
+// write makes the file that renderFile reads, with a line for each contender and each cell.
+func (r *results) write(file string) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	for _, begin := range []string{`{"name":`, `{"contender":`} {
+		text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
 func (r *results) find(contender string, mode drill.Mode) (cell, bool) {
 	i := slices.IndexFunc(r.Cells, func(c cell) bool { return c.Contender == contender && c.Mode == mode })
 	if i < 0 {
@@ -124,12 +137,13 @@ machine. Each block has a network and pid namespace of its own; clients and serv
 All modes of a table run at the same time against one contender, %.0f requests/s in total (%s), open loop: sent when due, latency counted
 from when due. Each answer is checked to the byte. Nothing is retried, also where a kept connection was closed while idle.
 
-- **window**: from the trigger until the old processes have ended, at least %.1f s; where SYNs are dropped or delayed, 1.5 s and 0.5 s more, in
+- **window**: from the trigger until the old processes have ended, at least %.1f s; where SYNs are dropped or delayed, 2 s and 0.5 s more, in
   which clients still wait. Between two windows are %.1f s of steady load.
 - **failures**: all of the block, in windows or not, by kind as in [DRILL.md](DRILL.md). *unsent* are requests that the generator could not send
-  because all its connections waited for the contender.
+  because all its connections waited for the contender; where one block has sent less than 95 %% of the rate, that is said too.
 - **per reload**: the mean, and in brackets what it is at most with 95 %% confidence: 3/N where N reloads lost nothing (the rule of three).
-- **reload**: from the trigger until a client has an answer of the new generation; median.
+- **reload**: from the trigger until a client has an answer of the new generation; median. handoverd waits 100 ms of it on purpose (*settle*: does the
+  new one stay alive?), and 250 ms more where it has to see that a program accepts.
 - **p99 steady** is the median over the blocks of the p99 of the requests that overlapped no window. **p99 in windows** is the median over
   the reloads of the p99 of the good answers that overlapped that reload's window. What failed has no latency: where much is lost, a low p99
   says little.
@@ -213,7 +227,10 @@ func (c *cell) failures() string {
 		parts = append(parts, fmt.Sprintf("(%d %s)", c.Faults[name], name))
 	}
 	if len(parts) == 0 {
-		return "0"
+		parts = append(parts, "0")
+	}
+	if c.LeastRate < 0.95 {
+		parts = append(parts, fmt.Sprintf("(sent: %.0f %% of the rate)", 100*c.LeastRate))
 	}
 	return strings.Join(parts, ", ")
 }
