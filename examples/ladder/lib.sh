@@ -210,7 +210,7 @@ drill() {
 }
 
 # step FUNCTION ARGUMENT…: the command that runs it, for `drill --exec`.
-step() { printf "'%s' %s" "$rung" "$*"; }
+step() { printf "bash '%s' %s" "$rung" "$*"; }
 
 # Cells of a table: failures by kind, those of the connection first.
 jq_kinds='def n($k): .[$k] // 0;

@@ -54,5 +54,5 @@ cut='[.modes[].failures] | sum | truncated + other'
 claim "without a handler requests are cut in the middle" "$(report none "$cut")" -gt 0
 claim "with the handler requests are lost all the same" "$(report shutdown .failed)" -gt 0
 claim "all of them refused, reset or ended before the first byte: none in mid-request" "$(report shutdown "$cut")" -eq 0
-claim "under handoverd $restarts reloads lose none" "$(report held '"\(.reloads) \(.failed)"')" = "$restarts 0"
+claim "under handoverd no reload loses any" "$(report held '"\(.reloads) \(.failed)"')" = "$restarts 0"
 verdict
