@@ -18,7 +18,7 @@ func probes(s *Spec) {
 func ownOnly(s *Spec) { s.Keys = []SocketKey{{Name: "probe", Key: "unix:p", Own: true}} }
 
 func gated(s *Spec) {
-	s.Config.Ready.Gate = &ProbeConfig{Kind: "exec", Interval: time.Second, Timeout: time.Second, Successes: 1, Failures: 1}
+	s.Config.Ready.Gate = &ProbeConfig{Kind: "exec", Exec: []string{"x"}, Interval: time.Second, Timeout: time.Second, Successes: 1, Failures: 1}
 }
 
 func bakes(d time.Duration) func(*Spec) { return func(s *Spec) { s.Config.Ready.Bake = d } }
@@ -46,11 +46,16 @@ func TestProbeBeforeTheCommit(t *testing.T) {
 		s.after(1).want("kill web2 9", "done 2: web2 failed").wantPhase(g("web", 1), PhaseServing)
 		s.failure("web", PhaseStarting, "init grace of 30s is over: not ready (waited for http): no answer in time")
 	})
-	t.Run("fails inside settle", func(t *testing.T) {
-		s := start(t, func(s *Spec) { s.Config.Ready.Settle = 10 * time.Second }).send(evProbe{at: w2, OK: true}).after(time.Second)
+	slow := func(s *Spec) { s.Config.Ready.Settle = 10 * time.Second }
+	t.Run("fails inside settle", func(t *testing.T) { // it accepts as it likes: it is drained
+		s := start(t, slow).send(evProbe{at: w2, OK: true}).after(time.Second)
 		s.send(evProbe{at: w2, Text: "HTTP status 500"}).want() // one is no proof
-		s.send(evProbe{at: w2, Bad: true, Text: "HTTP status 500"}).want("kill web2 9", "done 2: web2 failed")
-		s.failure("web", PhaseStarting, "its probe fails: HTTP status 500")
+		s.send(evProbe{at: w2, Bad: true, Text: "HTTP status 500"}).want("signal web2 15", "done 2: web2 failed")
+		s.failure("web", PhaseStarting, "its probe fails: HTTP status 500").wantPhase(w2, PhaseDraining)
+	})
+	t.Run("a library child inside settle", func(t *testing.T) { // it has accepted nothing
+		s := start(t, slow).send(evHello{w2}, evProbe{at: w2, OK: true}).after(time.Second)
+		s.send(evProbe{at: w2, Bad: true}).want("kill web2 9", "done 2: web2 failed")
 	})
 	t.Run("a library child", func(t *testing.T) {
 		s := start(t).send(evHello{w2}, evReady{w2, "native"}).after(5 * time.Second).want()
@@ -230,6 +235,10 @@ func TestAbort(t *testing.T) {
 	t.Run("starting", func(t *testing.T) {
 		s := serving(t, web()).reload().prepared(web()).send(evSpawned{at: w2, PID: 7}).any()
 		abort(s).want("kill web2 9", "aborted 1 then job 0", "done 2: web2 failed").failure("web", PhaseStarting, "aborted")
+	})
+	t.Run("starting, and accepts", func(t *testing.T) {
+		s := serving(t, web()).reload().prepared(web()).send(evSpawned{at: w2, PID: 7}, evSight{at: w2, Polls: true}).any()
+		abort(s).want("aborted 1 then job 0", "signal web2 15", "done 2: web2 failed").wantPhase(w2, PhaseDraining)
 	})
 	t.Run("at the gate", func(t *testing.T) {
 		s := serving(t, web()).reload().prepared(web(gated)).up(w2).any()

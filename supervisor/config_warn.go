@@ -29,6 +29,9 @@ func (c *Config) Warnings() []string {
 			} else {
 				first[key] = name
 			}
+			if socket.PerGeneration && slices.Contains(s.Dialects, "nginx") {
+				warn(at, "per_generation: nginx closes an inherited socket whose address its configuration does not name, and removes its path")
+			}
 			if socket.Options.ReusePort {
 				warn(at, "reuse_port: closing a member loses the connections in its accept queue; one shared socket loses none")
 			}

@@ -33,17 +33,13 @@ func (l *loop) asker(g *Generation, p *ProbeConfig) func(context.Context) error 
 	network, address, queue := l.whom(g, p)
 	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
-		c, err := d.DialContext(ctx, network, address)
-		if op, ok := errors.AsType[*net.OpError](err); ok { // the address is configured, and so known
-			err = fmt.Errorf("%s: %w", op.Op, op.Err)
-		}
-		return c, err
+		return d.DialContext(ctx, network, address)
 	}
 	if p.Kind == "tcp" {
 		return func(ctx context.Context) error {
 			c, err := dial(ctx)
 			if err != nil {
-				return err
+				return withoutAddress(err)
 			}
 			defer func() { _ = c.Close() }()
 			return queue(ctx)
@@ -133,14 +129,8 @@ func httpAsker(target, host string, status int, dial func(context.Context) (net.
 		req.Host = host
 		req.Header.Set("User-Agent", "handoverd")
 		resp, err := client.Do(req)
-		if of, ok := errors.AsType[*url.Error](err); ok { // without the URL
-			err = of.Err
-		}
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			return errors.New("no answer in time")
-		case err != nil:
-			return err
+		if err != nil {
+			return withoutAddress(err)
 		}
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 		_ = resp.Body.Close()
@@ -149,6 +139,22 @@ func httpAsker(target, host string, status int, dial func(context.Context) (net.
 		}
 		return nil
 	}
+}
+
+// withoutAddress is why there was no answer. Where was asked is configured, and so
+// known; a URL may hold what is secret, and the port of our end makes each failure
+// look like another.
+func withoutAddress(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		err = of.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("no answer in time")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = fmt.Errorf("%s: %w", op.Op, op.Err)
+	}
+	return err
 }
 
 // execAsker runs a program: exit status 0 is good. It is told the generation and

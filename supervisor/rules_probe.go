@@ -69,7 +69,7 @@ func (m *machine) gateSaid(e evGate) {
 
 // isAtGate reports whether the outside is to be asked now.
 func (g *Generation) isAtGate() bool {
-	return g.Phase == PhaseStarting && g.GateBegan != 0 && !g.GateOpen && g.PID != 0 && !g.Exited
+	return g.Spec.Config.Ready.Gate != nil && g.Phase == PhaseStarting && g.GateBegan != 0 && !g.GateOpen && g.PID != 0 && !g.Exited
 }
 
 func (g *Generation) gateStatus() string {

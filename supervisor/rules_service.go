@@ -35,11 +35,10 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 		Service: svc.Name, Outcome: OutcomeFailed, Generation: g.N, Phase: was,
 		Reason: g.Reason, Status: g.Status, Exited: g.Exited,
 	}
-	rolledBack := was == PhaseBaking || (g.AcceptSent && g.ReadyAt != 0 || g.GateBegan != 0) && svc.Serving() != nil
 	switch {
 	case g.Exited: // the caller ends what is left of it
 		g.Phase = PhaseEnding
-	case rolledBack:
+	case was == PhaseBaking || svc.Serving() != nil && g.hasAccepted():
 		m.drain(svc, g, "rolled back", m.now.Add(min(g.Spec.Config.Stop.Deadline, g.Spec.Config.Retire.ParentShutdown)))
 	default:
 		m.kill(svc, g, g.Reason)
@@ -60,6 +59,14 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 		return
 	}
 	m.backOff(svc, g)
+}
+
+// hasAccepted reports whether a generation that is given up before the commit may
+// have taken connections, and can be trusted to finish them: it was ready, and told
+// to accept or seen to; or nothing speaks against it but that it is not wanted.
+func (g *Generation) hasAccepted() bool {
+	return g.GateBegan != 0 || g.ReadyAt != 0 && (g.AcceptSent || !g.Hello && g.Adopted) ||
+		g.Reason == abortedReason && g.Accepting != 0
 }
 
 // died: the serving generation has ended by itself.

@@ -133,6 +133,12 @@ func (g *Generation) validate() error {
 	return g.Spec.validate()
 }
 
+// sound: it can be asked, and not without a pause.
+func (p *ProbeConfig) sound() bool {
+	return isProbe(p.Kind) && (p.Kind != "exec" || len(p.Exec) > 0) && sound(p.Interval, p.Timeout) &&
+		p.Interval > 0 && p.Timeout > 0 && p.Successes > 0 && p.Failures > 0
+}
+
 func (s *Spec) validate() error {
 	if s == nil {
 		return errors.New("no spec")
@@ -144,7 +150,7 @@ func (s *Spec) validate() error {
 		c.Stop.LameDuck.Probes.Then, c.Stop.Quiet, c.Restart.BackoffMin, c.Restart.BackoffMax,
 	}
 	for _, p := range []*ProbeConfig{c.Ready.Probe, c.Ready.Gate} {
-		if p != nil && (!sound(p.Interval, p.Timeout) || p.Interval == 0 || p.Timeout == 0 || p.Successes < 1 || p.Failures < 1) {
+		if p != nil && !p.sound() {
 			return errors.New("a probe of its spec that cannot be")
 		}
 	}

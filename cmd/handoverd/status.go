@@ -90,14 +90,22 @@ func printStatus(out io.Writer, st *supervisor.Status) error {
 
 func printSockets(t io.Writer, st *supervisor.Status) {
 	title := "\nSERVICE\tSOCKET\tADDRESS\tQUEUED\tSTATE"
+	line := func(owner string, sock *supervisor.SocketStatus) {
+		if title != "" {
+			fmt.Fprintln(t, title)
+			title = ""
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", owner, sock.Name, sock.Address,
+			orDash(sock.Queued >= 0, fmt.Sprint(sock.Queued)), socketState(sock))
+	}
 	for _, s := range st.Services {
-		for _, sock := range s.Sockets {
-			if title != "" {
-				fmt.Fprintln(t, title)
-				title = ""
+		for i := range s.Sockets {
+			line(s.Name, &s.Sockets[i])
+		}
+		for _, g := range s.Generations { // what is bound for each alone
+			for i := range g.Sockets {
+				line(generationName(s.Name, g.Generation), &g.Sockets[i])
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.Name, sock.Name, sock.Address,
-				orDash(sock.Queued >= 0, fmt.Sprint(sock.Queued)), socketState(&sock))
 		}
 	}
 }
