@@ -185,10 +185,7 @@ func (g *Group) Close() error {
 // closing one waits for nothing of ours, but a foreign listener's Close may.
 func (g *Group) begin() error {
 	g.mu.Lock()
-	g.initLocked()
-	if !g.draining.Swap(true) {
-		close(g.begun)
-	}
+	g.beginLocked()
 	var ls []*listener
 	for l := range g.listeners {
 		ls = append(ls, l)
@@ -202,6 +199,14 @@ func (g *Group) begin() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// beginLocked marks the group as draining.
+func (g *Group) beginLocked() {
+	g.initLocked()
+	if !g.draining.Swap(true) {
+		close(g.begun)
+	}
 }
 
 func (g *Group) initLocked() {

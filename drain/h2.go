@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"time"
 )
 
 // How an HTTP/2 connection leaves.
@@ -17,10 +18,14 @@ import (
 // another connection"; then, after a round trip, the real one.
 //
 // The first one is written here, between two frames of net/http's, with a PING
-// behind it. When the PING is answered the client has read the GOAWAY. Now
-// net/http is told to do its part: it gets a GOAWAY as if the client had sent
-// one, upon which it sends its own with the last stream, lets every stream end,
-// and closes the connection 1 s after the last.
+// behind it. When the PING is answered the client has read the GOAWAY; but one
+// of its goroutines may have chosen this connection before and be about to write
+// its request behind the answer (net/http's own client lost 2 of 4,386 so). So
+// another PING follows a second later. When that is answered net/http is told to
+// do its part: it gets a GOAWAY as if the client had sent one, upon which it
+// sends its own with the last stream, lets every stream end, and closes the
+// connection 1 s after the last. Most clients close earlier, with their last
+// stream.
 //
 // To get between the frames, the connection is wrapped where net/http hands it
 // from HTTP/1 or TLS to HTTP/2: in http.Server.TLSNextProto. HTTP/2 without TLS
@@ -60,7 +65,7 @@ func (s *Server) plainHTTP2(next nextProto) nextProto {
 		if u, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
 			h := newH2conn(u.UnencryptedNetConn())
 			if m := s.memberOf(h.Conn); m != nil {
-				m.http.h2.Store(h)
+				s.attach(m, h)
 				c = tls.Client(unencrypted{h}, nil)
 			}
 		}
@@ -75,7 +80,7 @@ func (s *Server) secureHTTP2(next nextProto) nextProto {
 		h := newH2conn(c)
 		h.preface = len(http2Preface)
 		if m := s.memberOf(c); m != nil {
-			m.http.h2.Store(h)
+			s.attach(m, h)
 		}
 		next(srv, tls.Client(unencrypted{h2tlsConn{h, c}}, nil), handler)
 	}
@@ -90,3 +95,34 @@ type h2tlsConn struct {
 
 // ConnectionState returns the state of the TLS connection.
 func (c h2tlsConn) ConnectionState() tls.ConnectionState { return c.secure.ConnectionState() }
+
+// attach makes a connection known as HTTP/2.
+func (s *Server) attach(m *member, h *h2conn) {
+	m.http.h2.Store(h)
+	if s.group.draining.Load() {
+		s.schedule(m, h)
+	}
+}
+
+// askHTTP2 sends the GOAWAYs of a drain, each at its moment. It is called when
+// the drain has begun, so that no connection is missed by it and attach both.
+func (s *Server) askHTTP2() {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	for m := range s.group.members {
+		if h := m.http.h2.Load(); h != nil {
+			s.schedule(m, h)
+		}
+	}
+}
+
+// schedule sends one GOAWAY at its moment. A connection that has not brought a
+// request yet has a little longer, and is told with its first one: a client that
+// is told to go before it could ask has connected for nothing.
+func (s *Server) schedule(m *member, h *h2conn) {
+	at := max(s.wait(m), 0)
+	if !m.http.first.Load() {
+		at = max(at, linger)
+	}
+	time.AfterFunc(at, h.goAway)
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 )
 
 // http2Preface is what a client sends first (RFC 9113 section 3.4).
@@ -25,8 +26,12 @@ const (
 	frameHeaderLen = 9
 )
 
-// pingData marks the PING behind the first GOAWAY.
-var pingData = [8]byte{'h', 'a', 'n', 'd', 'o', 'v', 'e', 'r'}
+// linger is how long a client that has read a GOAWAY may still write a request
+// that it had decided on before.
+const linger = time.Second
+
+// pingData marks the PING behind the first GOAWAY, and the one a linger later.
+var pingData = [2][8]byte{{'h', 'a', 'n', 'd', 'o', 'v', 'e', '1'}, {'h', 'a', 'n', 'd', 'o', 'v', 'e', '2'}}
 
 // goAwayFrame is a GOAWAY without error.
 func goAwayFrame(lastStream uint32) []byte {
@@ -54,7 +59,7 @@ type h2conn struct {
 	preface  int // bytes of the client's preface still to be read
 	received frameScan
 	injected []byte // to be read between two frames
-	answered bool   // the PING has been
+	answered int    // how many of our PINGs have been
 }
 
 func newH2conn(c net.Conn) *h2conn { return &h2conn{Conn: c} }
@@ -70,9 +75,17 @@ func (c *h2conn) goAway() { c.once.Do(c.sendGoAway) }
 func (c *h2conn) sendGoAway() {
 	c.out.Lock()
 	defer c.out.Unlock()
-	c.pending = append(goAwayFrame(1<<31-1), pingFrame(pingData)...)
+	c.pending = append(goAwayFrame(1<<31-1), pingFrame(pingData[0])...)
 	// A connection that fails here fails for net/http as well, which ends it.
 	_ = c.flush()
+}
+
+// pingAgain sends the second PING.
+func (c *h2conn) pingAgain() {
+	c.out.Lock()
+	defer c.out.Unlock()
+	c.pending = append(c.pending, pingFrame(pingData[1])...)
+	_ = c.flush() // as above
 }
 
 // flush writes what is pending if no frame is under way. out is held.
@@ -126,9 +139,13 @@ func (c *h2conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
 		rest = rest[c.received.next(rest):]
-		if c.received.pong() && !c.answered {
-			c.answered = true
-			c.injected = goAwayFrame(0)
+		if c.answered < len(pingData) && c.received.pong(pingData[c.answered]) {
+			c.answered++
+			if c.answered == 1 {
+				time.AfterFunc(linger, c.pingAgain)
+			} else {
+				c.injected = goAwayFrame(0)
+			}
 		}
 	}
 	return n, err
@@ -164,9 +181,9 @@ type frameScan struct {
 // between tells whether another frame may be put here.
 func (f *frameScan) between() bool { return f.begun && f.have == 0 && !f.block }
 
-// pong tells whether the frame that has just ended answers our PING.
-func (f *frameScan) pong() bool {
-	return f.have == 0 && f.head[3] == framePing && f.head[4]&flagAck != 0 && bytes.Equal(f.payload, pingData[:])
+// pong tells whether the frame that has just ended answers a PING.
+func (f *frameScan) pong(data [8]byte) bool {
+	return f.have == 0 && f.head[3] == framePing && f.head[4]&flagAck != 0 && bytes.Equal(f.payload, data[:])
 }
 
 // all follows p to its end.
@@ -190,7 +207,7 @@ func (f *frameScan) next(p []byte) int {
 		f.payload = f.payload[:0]
 	}
 	k := min(f.left, len(p)-n)
-	if f.head[3] == framePing && len(f.payload)+k <= len(pingData) {
+	if f.head[3] == framePing && len(f.payload)+k <= len(pingData[0]) {
 		f.payload = append(f.payload, p[n:n+k]...)
 	}
 	f.left -= k

@@ -100,8 +100,13 @@ func (m *member) cut() {
 // begin starts the clocks of a leave and returns what stops them.
 func (s *Server) begin(ctx context.Context) (stop func()) {
 	deadline, bounded := ctx.Deadline()
-	s.leave.CompareAndSwap(nil, &leaving{time.Now(), portion(s.Window, deadline, bounded)})
-	s.askHTTP2()
+	first := s.leave.CompareAndSwap(nil, &leaving{time.Now(), portion(s.Window, deadline, bounded)})
+	s.group.mu.Lock()
+	s.group.beginLocked()
+	s.group.mu.Unlock()
+	if first {
+		s.askHTTP2()
+	}
 	if s.Answer < 0 || !bounded {
 		return func() {}
 	}
@@ -134,17 +139,4 @@ func (s *Server) wait(m *member) time.Duration {
 		return 0
 	}
 	return time.Until(l.begin.Add(time.Duration(m.http.slot * float64(l.window))))
-}
-
-// askHTTP2 sends the GOAWAYs of a drain, each at its moment. A connection that
-// has not brought a request yet gets its own with the first one: a client that
-// is told to go before it could ask would have connected for nothing.
-func (s *Server) askHTTP2() {
-	s.group.mu.Lock()
-	defer s.group.mu.Unlock()
-	for m := range s.group.members {
-		if h := m.http.h2.Load(); h != nil && m.http.first.Load() {
-			time.AfterFunc(max(s.wait(m), 0), h.goAway)
-		}
-	}
 }

@@ -115,6 +115,7 @@ type readiness struct {
 func (s *Sequence) ReadyHandler() http.Handler { return http.HandlerFunc(s.serveReady) }
 
 func (s *Sequence) serveReady(w http.ResponseWriter, r *http.Request) {
+	s.init()
 	if m, ok := r.Context().Value(memberKey{}).(*member); ok {
 		m.http.probe.Store(true)
 	}
