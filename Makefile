@@ -12,6 +12,9 @@ FUZZTIME ?= 60s
 COUNT    ?= 1
 STEP     := .ci/step
 
+# Examples that need what the module itself does not: each is a module of its own, beside it.
+MODULES  := examples/worker
+
 # One set of flags for all that is compiled, so that the standard library is compiled once: without cgo (but for the
 # race detector), with trimmed paths as in a release. A build never edits go.mod. No version control stamp: VERSION
 # says it, and a clone owned by another user would refuse to be stamped.
@@ -56,9 +59,11 @@ vet: ## go vet, and formatting
 	@out=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r gofmt -s -l); \
 	if [ -n "$$out" ]; then echo "not formatted, run make fmt:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
+	@for m in $(MODULES); do echo "$(GO) vet -C $$m ./..."; $(GO) vet -C $$m ./...; done
 
 darwin: ## vets all packages as they compile elsewhere
 	GOOS=darwin $(GO) vet ./...
+	@for m in $(MODULES); do GOOS=darwin $(GO) vet -C $$m ./...; done
 
 $(LINT): .ci/tools/go.mod .ci/tools/go.sum
 	$(GO) build -C .ci/tools -ldflags '-s -w' -o ../../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -68,6 +73,7 @@ linter:
 
 lint: linter ## golangci-lint, built from source
 	$(LINT) run ./...
+	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(LINT) run ./...); done
 
 # The short form leaves out tests that start real programs: they follow in `real`, against the binary as it is shipped.
 unit: setup ## unit and property tests under the race detector
@@ -77,9 +83,11 @@ unit: setup ## unit and property tests under the race detector
 # not a time. What measures time in earnest is in load and bench, which run alone.
 real: setup build ## every test against the static binary, with 10 reloads of each load
 	.ci/gotest build/real.log -p 2 -timeout 10m ./...
+	@for m in $(MODULES); do (cd $$m && $(CURDIR)/.ci/gotest $(CURDIR)/build/$$(basename $$m).log -timeout 10m ./...); done
 
 load: setup build ## the load test with the full number of reloads
 	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated)' -timeout 80m .
+	HANDOVERD_LOAD=full $(GO) test -C examples/worker -count=1 -v -run '^TestStops$$' -timeout 20m .
 
 mutants: ## applies each deliberate mistake and fails unless the tests see it
 	.ci/mutants
