@@ -39,7 +39,7 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 	var errs []*ConfigError
 	src := &source{file: c.File, lines: c.keyLines()}
 	fail := func(service, key string, err error) {
-		path := []string{"service", service, key}
+		path := append([]string{"service", service}, strings.Split(key, ".")...)
 		errs = append(errs, &ConfigError{File: c.File, Line: src.line(path), Key: strings.Join(path, "."), Err: err})
 	}
 	if path := ControlPath(c.RuntimeDir); len(path) > maxSocketPath {
@@ -53,7 +53,7 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 		spec, err := resolve(s, c.Digest, dir)
 		if err != nil {
 			for _, e := range AllConfigErrors(err) {
-				fail(s.Name, e.Key[strings.LastIndexByte(e.Key, '.')+1:], e.Err)
+				fail(s.Name, strings.TrimPrefix(e.Key, "service."+s.Name+"."), e.Err)
 			}
 			continue
 		}

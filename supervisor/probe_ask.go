@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -166,6 +167,9 @@ func (l *loop) execAsker(g *Generation, p *ProbeConfig) func(context.Context) er
 		h := proto
 		h.token = rand.Text()
 		sh, err := besideSpec(g.Spec, p.Exec, &h, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("its program is not there any more") // no environment in a status
+		}
 		if err != nil {
 			return err
 		}

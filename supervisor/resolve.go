@@ -44,6 +44,18 @@ func resolve(cfg *ServiceConfig, digest, cwd string) (*Spec, error) {
 	if spec.Path, err = executable(cfg.Command[0], spec.Dir, env); err != nil {
 		return nil, fault("command", err)
 	}
+	for _, beside := range []struct {
+		key string
+		p   *ProbeConfig
+	}{{"ready.exec", cfg.Ready.Probe}, {"ready.gate", cfg.Ready.Gate}} {
+		if beside.p == nil || len(beside.p.Exec) == 0 {
+			continue
+		}
+		// Found anew each time that it is run; here only that it can be.
+		if _, err := executable(beside.p.Exec[0], spec.Dir, env); err != nil {
+			return nil, fault(beside.key, err)
+		}
+	}
 	return spec, nil
 }
 

@@ -74,12 +74,33 @@ func (p *progress) waits(ctx context.Context) {
 	}
 }
 
+// coming says what a generation that is not committed waits for, where there is
+// more to say than that it starts.
+func coming(g *supervisor.GenerationStatus) string {
+	switch {
+	case g.Phase == supervisor.PhaseBaking && g.Probe != "":
+		return fmt.Sprintf("bakes, commit in %s; its probe: %s", shortSeconds(g.Ends), g.Probe)
+	case g.Phase == supervisor.PhaseBaking:
+		return fmt.Sprintf("bakes, commit in %s", shortSeconds(g.Ends))
+	case g.Phase == supervisor.PhaseStarting && g.Gate != "" && g.Gate != "open":
+		return "waits for the gate: " + g.Gate
+	case g.Phase == supervisor.PhaseStarting && g.Probe != "":
+		return "not ready, its probe: " + g.Probe
+	}
+	return ""
+}
+
 // waiting says what the reload waits for.
 func (p *progress) waiting(st *supervisor.Status, since time.Duration) []string {
 	var lines []string
 	for _, s := range st.Services {
 		if s.Waiting != "" && p.wants(s.Name) {
 			lines = append(lines, fmt.Sprintf("%s: waiting for %s: %s", s.Name, shortSeconds(s.WaitingFor), s.Waiting))
+		}
+		for i := range s.Generations {
+			if text := coming(&s.Generations[i]); text != "" && p.wants(s.Name) {
+				lines = append(lines, generationName(s.Name, s.Generations[i].Generation)+": "+text)
+			}
 		}
 	}
 	if len(lines) > 0 {

@@ -92,6 +92,11 @@ func TestResultText(t *testing.T) {
 
 // TestProgressWaiting tells the three things that a reload may be waiting for apart.
 func TestProgressWaiting(t *testing.T) {
+	of := func(g supervisor.GenerationStatus) supervisor.Status {
+		return supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Generations: []supervisor.GenerationStatus{
+			{Generation: 1, Phase: supervisor.PhaseServing}, g,
+		}}}}
+	}
 	for _, c := range []struct {
 		name string
 		st   supervisor.Status
@@ -109,6 +114,26 @@ func TestProgressWaiting(t *testing.T) {
 			"its turn",
 			supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning}, {Stage: supervisor.JobRemembered}}},
 			"waiting for 3s: another reload is under way",
+		},
+		{
+			"a gate", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseStarting, Gate: "HTTP status 503"}),
+			"a.2: waits for the gate: HTTP status 503",
+		},
+		{
+			"an open gate", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseStarting, Gate: "open"}),
+			"under way for 3s",
+		},
+		{
+			"a probe", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseStarting, Probe: "no answer in time"}),
+			"a.2: not ready, its probe: no answer in time",
+		},
+		{
+			"a bake", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseBaking, Ends: 31}),
+			"a.2: bakes, commit in 31s",
+		},
+		{
+			"a bake that goes wrong", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseBaking, Ends: 31, Probe: "HTTP status 500"}),
+			"a.2: bakes, commit in 31s; its probe: HTTP status 500",
 		},
 		{"nothing", supervisor.Status{}, "under way for 3s"},
 	} {
