@@ -28,11 +28,17 @@ type rig struct {
 
 func newRig(t *testing.T, srv *http.Server) *rig {
 	t.Helper()
+	return newRigOf(t, srv, func(*drain.Server) {})
+}
+
+func newRigOf(t *testing.T, srv *http.Server, set func(*drain.Server)) *rig {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t, drain.HTTP(srv), l.Addr().String(), make(chan error, 1)}
+	set(r.server)
 	go func() { r.served <- r.server.Serve(l) }()
 	t.Cleanup(func() {
 		r.server.Close()
