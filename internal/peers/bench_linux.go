@@ -23,7 +23,9 @@ const (
 const (
 	// leastWindow is how long a window lasts at least, and steady how long the stretch between two.
 	leastWindow = 500 * time.Millisecond
-	steady      = 400 * time.Millisecond
+	steady      = 450 * time.Millisecond
+	// settled is the time between the two, in which what was in flight in the window ends.
+	settled = 50 * time.Millisecond
 	// patience bounds each wait for something that a contender does.
 	patience = 30 * time.Second
 	// look is the time between two looks at what tells nothing by itself.
@@ -85,7 +87,7 @@ func (b *bench) measure(ctx context.Context, reloads int) (block, error) {
 		return block{}, err
 	}
 	triggers, gone := []time.Time{}, []float64{}
-	err := pause(ctx, steady)
+	err := b.stretch(ctx)
 	for n := 2; n <= reloads+1 && err == nil; n++ {
 		triggers = append(triggers, time.Now())
 		var took time.Duration
@@ -103,10 +105,7 @@ func (b *bench) cycle(ctx context.Context, t target, generation int) (gone time.
 	if len(old) == 0 {
 		return 0, fmt.Errorf("no process %s serves", b.contender.replace)
 	}
-	var windows []*drill.Window
-	for _, r := range b.runs {
-		windows = append(windows, r.Mark(fmt.Sprint(generation)))
-	}
+	windows := b.mark(fmt.Sprint(generation))
 	began := time.Now()
 	if err := t.reload(ctx, generation); err != nil {
 		return 0, err
@@ -121,10 +120,36 @@ func (b *bench) cycle(ctx context.Context, t target, generation int) (gone time.
 	if err := pause(ctx, max(leastWindow-gone, b.contender.after)); err != nil {
 		return 0, err
 	}
+	end(windows)
+	return gone, b.stretch(ctx)
+}
+
+// steadyName is the name of the windows in which nothing is reloaded.
+const steadyName = "steady"
+
+// stretch is a steady one, with a window of its own, so that both kinds are measured in the same way.
+func (b *bench) stretch(ctx context.Context) error {
+	if err := pause(ctx, settled); err != nil {
+		return err
+	}
+	windows := b.mark(steadyName)
+	err := pause(ctx, steady)
+	end(windows)
+	return err
+}
+
+// mark opens a window in each mode.
+func (b *bench) mark(name string) (windows []*drill.Window) {
+	for _, r := range b.runs {
+		windows = append(windows, r.Mark(name))
+	}
+	return windows
+}
+
+func end(windows []*drill.Window) {
 	for _, w := range windows {
 		w.End()
 	}
-	return gone, pause(ctx, steady)
 }
 
 // load starts the clients; result stops them.

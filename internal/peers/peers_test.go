@@ -169,3 +169,38 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("%d cells of handoverd in the document, want %d:\n%s", n, 3*len(loads), table)
 	}
 }
+
+// TestModeBlock: a reload's ratio is to the steady stretches, and what is found dead after its window is lost by it.
+func TestModeBlock(t *testing.T) {
+	ms := time.Millisecond
+	r := drill.Report{
+		Sent: 100, Failures: map[drill.Kind]int{drill.KindEOF: 6},
+		Windows: []drill.WindowReport{
+			{Name: steadyName, OK: 9, P99: 2 * ms},
+			{Name: "2", OK: 9, Requests: 12, P99: 8 * ms, Max: 9 * ms, Blamed: map[drill.Kind]int{drill.KindEOF: 3}},
+			{Name: steadyName, OK: 9, P99: 4 * ms, Blamed: map[drill.Kind]int{drill.KindEOF: 2}},
+			{Name: "3", OK: 9, Requests: 9, P99: 2 * ms, Max: 2 * ms},
+			{Name: steadyName, OK: 9, P99: 5 * ms},
+			{Name: steadyName},
+		},
+	}
+	got := newModeBlock(&r)
+	if want := []window{{12, 5, 8, 9, 2}, {9, 0, 2, 2, 0.5}}; !slices.Equal(got.Windows, want) {
+		t.Errorf("windows %+v, want %+v", got.Windows, want)
+	}
+	if got.SteadyP99 != 4 || got.Outside != 3 {
+		t.Errorf("steady %v ms, %d failures outside of windows, want 4 and 3", got.SteadyP99, got.Outside)
+	}
+	c := newCell("c", drill.ModeFresh, []block{{ReloadMS: []float64{1, 3}, GoneMS: []float64{5, 7}, Modes: map[string]modeBlock{string(drill.ModeFresh): got}}})
+	if c.Reloads != 2 || c.Failed != 6 || c.PerReload != 3 || c.ReloadMS != 2 || c.WindowP99 != 5 || c.Ratio != 1.25 || c.Longest != 9 {
+		t.Errorf("cell %+v", c)
+	}
+	text, err := json.Marshal(c.Windows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back []window
+	if err := json.Unmarshal(text, &back); err != nil || !slices.Equal(back, c.Windows) {
+		t.Errorf("%s becomes %+v (%v)", text, back, err)
+	}
+}

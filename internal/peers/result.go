@@ -21,10 +21,10 @@ type block struct {
 type modeBlock struct {
 	Requests  int
 	Failures  map[drill.Kind]int
-	Outside   int            // of the failures, those that overlapped no window
+	Outside   int            // of the failures, those that overlapped no reload's window
 	Faults    map[string]int // the generator's own
 	Rate      float64        // share of what was due that was sent
-	SteadyP99 float64
+	SteadyP99 float64        // median over the steady stretches
 	Windows   []window
 }
 
@@ -33,7 +33,7 @@ type window struct {
 	Requests int
 	Lost     int
 	P99, Max float64 // in milliseconds, of the good answers
-	Ratio    float64 // of P99 to that of the block's steady requests; 0: nothing was answered in the window
+	Ratio    float64 // of P99 to SteadyP99 of the block; 0: nothing was answered in the window
 }
 
 // MarshalJSON writes the array.
@@ -51,24 +51,33 @@ func (w *window) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// newModeBlock takes the figures out of a load's report.
+// newModeBlock takes the figures out of a load's report. Its windows are steady stretches and reloads in turn; what failed in
+// the stretch after a reload, because a connection was found dead only then, is that reload's.
 func newModeBlock(r *drill.Report) modeBlock {
-	_, _, outside := r.Latencies()
-	m := modeBlock{
-		Requests: r.Sent, Failures: r.Failures, Faults: r.GeneratorFaults, Rate: r.Ratio(), SteadyP99: milliseconds(outside.P99),
-	}
-	for k, n := range r.Failures {
-		m.Outside += n - r.InsideFailures[k]
-	}
+	m := modeBlock{Requests: r.Sent, Failures: r.Failures, Faults: r.GeneratorFaults, Rate: r.Ratio(), Outside: r.Failed()}
+	var stretches []float64
 	for _, w := range r.Windows {
-		one := window{Requests: w.Requests, P99: milliseconds(w.P99), Max: milliseconds(w.Max)}
+		lost := 0
 		for _, n := range w.Blamed {
-			one.Lost += n
+			lost += n
 		}
+		if w.Name == steadyName {
+			if w.OK > 0 {
+				stretches = append(stretches, milliseconds(w.P99))
+			}
+			if last := len(m.Windows) - 1; last >= 0 {
+				m.Windows[last].Lost += lost
+			}
+			continue
+		}
+		m.Outside -= lost
+		m.Windows = append(m.Windows, window{Requests: w.Requests, Lost: lost, P99: milliseconds(w.P99), Max: milliseconds(w.Max)})
+	}
+	m.SteadyP99 = round3(median(stretches))
+	for i := range m.Windows {
 		if m.SteadyP99 > 0 {
-			one.Ratio = round3(one.P99 / m.SteadyP99)
+			m.Windows[i].Ratio = round3(m.Windows[i].P99 / m.SteadyP99)
 		}
-		m.Windows = append(m.Windows, one)
 	}
 	return m
 }
