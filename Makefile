@@ -21,7 +21,7 @@ MODULES  := examples/worker
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -mod=% -buildvcs=% -trimpath,$(GOFLAGS)) -mod=readonly -buildvcs=false -trimpath
 
-.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench bench-peers cross fresh-machine clean help
+.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench bench-peers drain-table cross fresh-machine clean help
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -108,6 +108,9 @@ bench: setup build ## benchmarks (COUNT times each, for benchstat), and the budg
 bench-peers: ## what a reload costs here and elsewhere, in half an hour: writes docs/BENCHMARKS.md
 	@.ci/setup bench
 	$(GO) run ./internal/peers
+
+drain-table: setup ## docs/DRAIN.md: what is lost when a program leaves, about 12 minutes
+	$(GO) run ./internal/drainbench
 
 cross: ## vets all packages for other systems and processors
 	@for target in darwin/arm64 freebsd/amd64 openbsd/amd64 windows/amd64 linux/arm64 linux/386; do \
