@@ -74,7 +74,7 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 			c.Ready.InitGrace = 5 * time.Second
 		}
 		c.Ready.Settle = pick(w, 0, 100*time.Millisecond)
-		c.Ready.Bake = pick(w, 0, 0, 0, time.Second)
+		c.Ready.Bake = pick(w, 0, 0, time.Second)
 		if c.Ready.When == "http" || w.chance(30) {
 			probes(s)
 		}
@@ -97,7 +97,7 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		if w.chance(20) {
 			c.Retire.Drain = HookConfig{Exec: []string{"drain"}}
 		}
-		if w.chance(15) {
+		if w.chance(10) {
 			c.Handoff = exclusive
 		}
 		s.Drain = pick(w, sigTerm, sigUSR1)
@@ -390,7 +390,7 @@ func (w *world) ask() event {
 		}
 		return e
 	}
-	if w.chance(10) {
+	if w.chance(6) {
 		w.lames++
 		e := evLame{Request: w.lames, Off: w.chance(40)}
 		if w.chance(50) {
