@@ -1,24 +1,44 @@
-// Package drain retires a program without losing work: it stops admitting,
-// lets what was admitted finish, and puts a deadline behind both.
+// Package drain ends a program without losing work: it stops admitting, lets
+// what was admitted finish, closes what the work needed, and puts a deadline
+// behind all of it.
 //
-// Inside a Go program:
+// # Inside a Go program
 //
-//   - [HTTP] wraps an http.Server so that it leaves losslessly. Its Shutdown
-//     closes only the listeners and goes on serving the connections it has
-//     accepted, each of which is told to go away by its next response.
-//   - [Group] does the same for what net/http does not know: raw TCP, hijacked
-//     connections, jobs.
-//   - [All] drains several of them (or anything with Shutdown and Close) at
-//     the same time under one context, and closes the stragglers.
+// [Sequence] is the whole order, from the signal to the exit: lame duck (still
+// serving, while the routing layer is told), drain, closers, done. It needs no
+// supervisor, and takes one. What it drains are Targets:
 //
-// From outside, for a supervisor, [Reload] and [Stop] give the signal ladder
-// (drain, SIGTERM, SIGKILL) as plain data, and [Budget] refuses times that
-// cannot work. Nothing here sends a signal or starts a timer of its own for it.
+//   - [HTTP] wraps an http.Server so that it leaves losslessly, on HTTP/1 and
+//     HTTP/2. Its Shutdown closes only the listeners and goes on serving the
+//     connections it has accepted, each of which is told to go away.
+//   - [Streams] says goodbye to long-lived connections, WebSockets, event
+//     streams, raw TCP, each in its own protocol, spread over a window.
+//   - [Workers] claim jobs from a queue; they finish the job in hand or give it
+//     back.
+//   - [Graceful] takes a server with GracefulStop and Stop, such as gRPC's.
+//   - [Group] is work in flight of any other kind.
 //
-// The package assumes that the listening socket lives on in another process:
-// connections that wait in the kernel's accept queue when a listener is closed
-// are left there for the other holders of the socket. A program that holds its
-// socket alone resets what is queued, with this package as without.
+// [All] drains several of them, or anything with Shutdown and Close, under one
+// context, for programs that want no more than that.
+//
+// The wait of a lame duck is a control loop over the routing layer, and there are
+// three of them: [Timer] waits for a fixed time, [ProbesSeen] until the probers
+// have seen readiness fail, [Acknowledged] until the balancer says so. Which one
+// ended the wait, and when the last new connection came, is in the [Report].
+//
+// # From outside, for a supervisor
+//
+// [Reload] and [Stop] give the signal ladder (drain, SIGTERM, SIGKILL) as plain
+// data, and [Budget] refuses times that cannot work and draws the time line of
+// those that can. Nothing of these sends a signal or starts a timer.
+//
+// # What it relies on
+//
+// The listening socket should live on in another process, or nobody should
+// connect any more (that is what a lame duck is for): connections that wait in
+// the kernel's accept queue when a listener is closed are left there for the
+// other holders of the socket. A program that holds its socket alone resets what
+// is queued, with this package as without.
 //
 // It imports the standard library only and nothing in it is particular to Linux.
 package drain

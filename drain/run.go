@@ -66,9 +66,11 @@ func (r *run) shorten(end time.Time) {
 func (r *run) byHandover() {
 	ctx, cancel := r.Supervisor.DrainContext(context.WithoutCancel(r.signal))
 	ended := context.AfterFunc(ctx, func() { r.limits.cancel(context.Cause(ctx)) })
-	if end, ok := ctx.Deadline(); ok {
-		r.shorten(end)
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(r.deadline()) // it has set none, and there is always one
 	}
+	r.shorten(end)
 	signalled := context.AfterFunc(r.signal, func() { r.shorten(time.Now().Add(r.deadline())) })
 	r.limits.release = append(r.limits.release, func() { ended(); signalled(); cancel() })
 }
@@ -184,9 +186,6 @@ func (r *run) close(closers []closer) (hung []Straggler, failed error) {
 	end := r.limits.last()
 	if soon := begin.Add(lastMoment); r.handover && end.Before(soon) {
 		end = soon
-	}
-	if end.IsZero() {
-		end = begin.Add(max(r.Closing, defaultClosing)) // the supervisor has set no deadline
 	}
 	hung, failed = closeAll(context.WithoutCancel(r.signal), closers, end)
 	if len(hung) > 0 && r.cause == nil {

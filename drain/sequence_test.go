@@ -266,6 +266,26 @@ func TestSequenceLameDuckBySupervisor(t *testing.T) {
 	})
 }
 
+// A supervisor without a deadline does not make one endless.
+func TestSequenceHandoverWithoutDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		super := &endless{newSupervisor(0)}
+		s := &drain.Sequence{Deadline: 10 * time.Second, Supervisor: super}
+		s.Add("slow", &slow{takes: time.Hour})
+		close(super.draining)
+		begin := time.Now()
+		if err := s.Run(t.Context()); !errors.Is(err, drain.ErrDeadline) || time.Since(begin) != 8*time.Second {
+			t.Errorf("Run = %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+type endless struct{ *supervisor }
+
+func (endless) DrainContext(parent context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(parent)
+}
+
 // A signal in the middle of a hand-over brings the end forward, and a hand-over
 // in the middle of a lame duck ends that.
 func TestSequenceSecondBegin(t *testing.T) {

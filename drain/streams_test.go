@@ -59,10 +59,15 @@ func TestStreamsWindowWithinTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &drain.Streams{Window: time.Hour}
 		begin := time.Now()
+		var mu sync.Mutex
 		var cut bool
 		var last time.Duration
 		for range 100 {
-			if _, err := s.Add("deaf", func(drain.Reason) { last = time.Since(begin) }, func() error { cut = true; return nil }); err != nil {
+			if _, err := s.Add("deaf", func(drain.Reason) {
+				mu.Lock()
+				defer mu.Unlock()
+				last = time.Since(begin)
+			}, func() error { cut = true; return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
