@@ -94,6 +94,7 @@ func echoParts(w http.ResponseWriter, r *http.Request) {
 // Many generations on one socket, each retired under load by HTTP/2 clients
 // whose requests cannot be repeated, streams in flight among them.
 func TestHTTP2LeavesLoseNothing(t *testing.T) {
+	t.Parallel() // waits for seconds that are net/http's and ours
 	leaves := 60
 	if testing.Short() {
 		leaves = 10

@@ -104,6 +104,7 @@ func (r *rig) dialFrames() frameClient {
 // A request that is on its way while the server says GOAWAY is answered: the
 // first GOAWAY refuses nothing, and the second comes after the round trip.
 func TestRequestCrossesGoAway(t *testing.T) {
+	t.Parallel() // waits for seconds that are net/http's and ours
 	r := newRig(t, &http.Server{Handler: http.HandlerFunc(hello), Protocols: h2c()})
 	c := r.dialFrames()
 	done := r.shutdown(t.Context())

@@ -372,6 +372,7 @@ func TestDeadlineClosesIdleAndLeavesActive(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel() // waits for seconds that are net/http's and ours
 	ts := httptest.NewTLSServer(nil)
 	defer ts.Close()
 	config := &tls.Config{Certificates: ts.TLS.Certificates}

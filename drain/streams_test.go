@@ -78,6 +78,8 @@ func TestStreamsWindowWithinTheDeadline(t *testing.T) {
 		if !ok || inc.Active != 100 || inc.Stragglers[0] != (drain.Straggler{Kind: drain.Stream, Label: "deaf", Age: 20 * time.Second}) {
 			t.Errorf("All = %v", err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if last > 10*time.Second || last < 9*time.Second || !cut {
 			t.Errorf("last goodbye after %v, cut %v", last, cut)
 		}
