@@ -272,3 +272,22 @@ func TestAbort(t *testing.T) {
 		s.wantPhase(g("gone", 1), PhaseServing) // what was to be removed stays
 	})
 }
+
+// A native generation that is terminated early, before it had its second to answer, gets no softer signal after SIGTERM.
+func TestNothingSofterAfterSIGTERM(t *testing.T) {
+	impatient := web(func(s *Spec) {
+		s.Drain, s.Config.Retire.ReleaseTimeout, s.Config.Retire.OnNoRelease = sigUSR1, 200*time.Millisecond, "terminate"
+	})
+	s := serving(t, impatient).reload().prepared(web()).up(g("web", 2)).any()
+	s.after(200*time.Millisecond).want("signal web1 15", "done 2: web2 serving not released").after(4 * time.Second).want()
+}
+
+// A restart that an exclusive upgrade has ended is not lost with that upgrade: it goes on though what it comes after failed.
+func TestExclusiveUpgradeThatEndedARestart(t *testing.T) {
+	alone := func(s *Spec) { s.Config.Handoff = exclusive }
+	after := func(s *Spec) { s.Config.After = []string{"app"} }
+	s := serving(t, testSpec("app"), web(alone)).end(g("web", 1), crash).send(evSpawned{at: g("web", 2), PID: 7})
+	s.reload().prepared(testSpec("app"), web(alone)).send(evSpawnFailed{g("app", 2), "no such file"}).wantPhase(g("web", 2), PhaseKilling)
+	s.reload("web").prepared(web(alone, after)).end(g("web", 2), crash).after(time.Second)
+	s.wantPhase(g("web", 3), PhaseStarting)
+}

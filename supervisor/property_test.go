@@ -207,6 +207,13 @@ func (w *walk) fail(format string, args ...any) {
 func (w *walk) walk() {
 	w.requests++
 	w.step(evReload{First: true, Request: w.requests})
+	if w.chance(25) { // the rest begins where everything serves: else few walks come to a second generation
+		w.kind = true
+		w.settle()
+		w.kind = false
+		w.requests++
+		w.step(evReload{Request: w.requests})
+	}
 	for n := 4 + w.rnd.IntN(16); n > 0 && w.fault == "" && !w.ledger.exited; n-- {
 		w.step(w.next(&w.state))
 	}
@@ -218,6 +225,14 @@ func (w *walk) walk() {
 	if stop {
 		w.step(evStop{})
 	}
+	w.settle()
+	if w.fault == "" {
+		w.settled()
+	}
+}
+
+// settle goes on until nothing is left to happen.
+func (w *walk) settle() {
 	for n := 0; w.fault == ""; n++ {
 		e := w.calm(&w.state)
 		if e == nil {
@@ -227,9 +242,6 @@ func (w *walk) walk() {
 		if n > 1000 {
 			w.fail("it does not settle: %s", w.json)
 		}
-	}
-	if w.fault == "" {
-		w.settled()
 	}
 }
 

@@ -183,7 +183,7 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		g.Signalled = true
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
 	case m.due(g.TermAt):
-		g.TermAt, g.Termed = 0, true
+		g.SignalAt, g.TermAt, g.Termed = 0, 0, true // no softer one after it
 		m.do(acSignal{ref(svc, g), sigTerm})
 	case g.Release == ReleasePending && m.due(g.ReleaseBy):
 		m.notReleased(svc, g)

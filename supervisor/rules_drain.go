@@ -138,7 +138,8 @@ func (m *machine) drainFirst(svc *Service) (waits, news bool) {
 	if g := svc.coming(); g != nil { // it serves nothing yet, and is replaced
 		g.Reason = "replaced by a reload before it served"
 		m.kill(svc, g, g.Reason)
-		news = true
+		// Nothing else is on its way to serve: the upgrade may not be skipped any more.
+		u.Drained, news = true, true
 	}
 	if g := svc.Serving(); g != nil {
 		u.Drained = true
