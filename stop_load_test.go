@@ -268,7 +268,9 @@ func TestStopLoadNoHandler(t *testing.T) {
 			n := stopsOf(4)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
 			defer cancel()
-			b := newBalancer(t, 2, func(b *balancer, k *backend) string { return noHandler(t, k, row.node, holds+stopLoops(b, k)[row.loop]) })
+			b := newBalancer(t, 2, func(b *balancer, k *backend) string {
+				return noHandler(t, k, row.node, holds+stopLoops(b, k)[row.loop])
+			})
 			report := b.stops(ctx, b.load(ctx, 500, plainAnswer), n)
 			b.lossless(&report, n)
 			for _, k := range b.backends {
@@ -328,4 +330,3 @@ http = "tcp4://127.0.0.1:%d"
 	report := b.stops(ctx, b.load(ctx, 500, nil), n)
 	b.lossless(&report, n)
 }
-

@@ -33,8 +33,6 @@ func (l *loop) act(a action) {
 		l.send(a.at, wire.Message{Verb: wire.LameDuck})
 	case acLamed:
 		l.lameAnswer(a)
-	case acLameEnded:
-		l.lameEnded(a)
 	case acDrain:
 		l.send(a.at, wire.Message{Verb: wire.Drain, Reason: a.Why, DeadlineNS: int64(a.Deadline)})
 	case acSignal:

@@ -179,11 +179,6 @@ type (
 		Request int
 		Refused Refusal
 	}
-	acLameEnded struct { // the wait of a lame duck is over
-		Service string
-		By      string
-		After   time.Duration
-	}
 	acDrain struct { // the drain message
 		at
 		Why      string
@@ -218,16 +213,14 @@ func (acAccept) isAction()  {}
 func (acAck) isAction()     {}
 func (acLame) isAction()    {}
 func (acLamed) isAction()   {}
-
-func (acLameEnded) isAction() {}
-func (acDrain) isAction()     {}
-func (acSignal) isAction()    {}
-func (acKill) isAction()      {}
-func (acCommit) isAction()    {}
-func (acReap) isAction()      {}
-func (acJobDone) isAction()   {}
-func (acNote) isAction()      {}
-func (acExit) isAction()      {}
+func (acDrain) isAction()   {}
+func (acSignal) isAction()  {}
+func (acKill) isAction()    {}
+func (acCommit) isAction()  {}
+func (acReap) isAction()    {}
+func (acJobDone) isAction() {}
+func (acNote) isAction()    {}
+func (acExit) isAction()    {}
 
 // Refusal is why a request was not taken.
 type Refusal string

@@ -176,10 +176,12 @@ func (m *machine) lame(svc *Service) bool {
 		return false
 	}
 	l.Ended = m.now
-	if l.Ended > l.Began {
-		m.do(acLameEnded{Service: svc.Name, By: l.By, After: l.Ended.Sub(l.Began)})
-	}
 	return true
+}
+
+// lameOver reports whether a wait, which was one, ended between two states.
+func lameOver(before, after *LameDuck) bool {
+	return after != nil && after.Ended > after.Began && (before == nil || before.Ended == 0 || before.Began != after.Began)
 }
 
 // deadlines are the times at which something about it falls due.

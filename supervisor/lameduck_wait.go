@@ -46,17 +46,17 @@ func (l *loop) lameStatus(svc *Service, now proc.Instant) *LameDuckStatus {
 }
 
 // lameEnded writes the line that the next lame duck can be sized by.
-func (l *loop) lameEnded(a acLameEnded) {
-	attrs := []any{"service", a.Service, "by", a.By, "after", a.After.Round(time.Millisecond)}
-	svc := l.state.Services[a.Service]
+func (l *loop) lameEnded(svc *Service) {
+	d := svc.Lame
+	attrs := []any{"service", svc.Name, "by", d.By, "after", d.Ended.Sub(d.Began).Round(time.Millisecond)}
 	attrs = append(attrs, l.tailAttrs(svc)...)
 	text := "lame duck: the wait is over"
-	if a.By == lameByMax {
+	if d.By == lameByMax {
 		l.log.Warn(text+", by its max: whether the routing layer has noticed is not known", attrs...)
 	} else {
 		l.log.Info(text, attrs...)
 	}
-	l.s.hub.send(Event{Kind: "lame duck", Service: a.Service, Text: "ended by " + a.By, LameDuck: l.lameStatus(svc, proc.Now())})
+	l.s.hub.send(Event{Kind: "lame duck", Service: svc.Name, Text: "ended by " + d.By, LameDuck: l.lameStatus(svc, proc.Now())})
 }
 
 // tailAttrs tell when the last new connection came.

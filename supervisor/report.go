@@ -98,6 +98,7 @@ func (s *Supervisor) Follow() (events <-chan Event, end func()) { return s.hub.f
 
 // report writes one line for each generation whose phase has changed.
 func (l *loop) report(old, next *State) {
+	l.reportEnds(old, next)
 	for _, name := range next.Order {
 		svc := next.Services[name]
 		was := old.Services[name]
@@ -109,6 +110,16 @@ func (l *loop) report(old, next *State) {
 			if before == nil || before.Phase != g.Phase {
 				l.transitioned(svc, before, g, g.Phase)
 			}
+		}
+	}
+}
+
+// reportEnds writes what has ended, before what follows from that.
+func (l *loop) reportEnds(old, next *State) {
+	for _, name := range next.Order {
+		svc, was := next.Services[name], old.Services[name]
+		if was != nil && lameOver(was.Lame, svc.Lame) {
+			l.lameEnded(svc)
 		}
 	}
 	for _, name := range old.Order {

@@ -30,8 +30,15 @@ func newScript(t *testing.T) *script {
 
 func (s *script) send(events ...event) *script {
 	for _, e := range events {
+		before := s.s
 		var acts []action
 		s.s, acts = transition(s.s, e, s.now)
+		for _, name := range s.s.Order {
+			svc, was := s.s.Services[name], before.Services[name]
+			if was != nil && lameOver(was.Lame, svc.Lame) {
+				s.acts = append(s.acts, fmt.Sprintf("lame duck over by %s after %v", svc.Lame.By, svc.Lame.Ended.Sub(svc.Lame.Began)))
+			}
+		}
 		for _, a := range acts {
 			if text := tell(a); text != "" {
 				s.acts = append(s.acts, text)
@@ -107,8 +114,6 @@ func tell(a action) string {
 		return fmt.Sprintf("lame %s%d", a.Service, a.Gen)
 	case acLamed:
 		return strings.TrimSpace(fmt.Sprintf("lame duck %s", a.Refused))
-	case acLameEnded:
-		return fmt.Sprintf("lame duck over by %s after %v", a.By, a.After)
 	case acDrain:
 		return fmt.Sprintf("drain %s%d", a.Service, a.Gen)
 	case acSignal:
