@@ -31,7 +31,7 @@ type job struct {
 const (
 	// Rows that another claim has locked are passed over, not waited for.
 	claimJob = `
-		UPDATE job SET attempt = attempt + 1, lease = now() + $1
+		UPDATE job SET attempt = attempt + 1, worker = $1, lease = now() + $2
 		WHERE id = (
 			SELECT id FROM job
 			WHERE done IS NULL AND (lease IS NULL OR lease < now())
@@ -52,7 +52,7 @@ func (q *queue) claim(ctx context.Context) (*drain.Work, error) {
 	defer cancel()
 	var j job
 	var ms int
-	err := q.pool.QueryRow(ctx, claimJob, q.lease).Scan(&j.id, &j.attempt, &ms)
+	err := q.pool.QueryRow(ctx, claimJob, q.worker, q.lease).Scan(&j.id, &j.attempt, &ms)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil // there is none now
 	}

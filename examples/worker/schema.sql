@@ -3,6 +3,7 @@ CREATE TABLE job (
 	ms         int NOT NULL,               -- how long it takes
 	tick       bigint,                     -- of the scheduler's jobs: which one
 	attempt    int NOT NULL DEFAULT 0,     -- how often it was claimed, and the fence of its lease
+	worker     text,                       -- the last that claimed it
 	lease      timestamptz,                -- nobody else may claim it until then
 	done       timestamptz
 );

@@ -146,7 +146,7 @@ func stopAll(t *testing.T, db *pgxpool.Pool, h home, stops int) account {
 	for i := range stops {
 		now := busy(t, db, stopped)
 		var inHand int
-		ask(t, db, `SELECT count(*) FROM job WHERE lease > now()`, nil, &inHand)
+		ask(t, db, `SELECT count(*) FROM job WHERE lease > now() AND worker <> ALL($1)`, []any{stopped}, &inHand)
 		a.inHand += inHand
 		ended, again := stop(i, now)
 		for _, w := range now {
