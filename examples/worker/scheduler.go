@@ -26,12 +26,8 @@ const (
 	tryLock = `SELECT pg_try_advisory_lock(72211)`
 	unlock  = `SELECT pg_advisory_unlock(72211)`
 
-	// All ticks since the last one, those missed included. Nothing but the lock
-	// keeps two from adding the same.
-	addTicks = `
-		INSERT INTO job (ms, tick)
-		SELECT 5, tick FROM (SELECT (extract(epoch FROM now()) / $1)::bigint AS now) AS clock,
-			generate_series(coalesce((SELECT max(tick) FROM job), now - 1) + 1, now) AS tick`
+	lastTick = `SELECT coalesce(max(tick), $1) FROM job`
+	addTicks = `INSERT INTO job (ms, tick) SELECT 5, generate_series($1::bigint, $2::bigint)`
 )
 
 func newScheduler(config *pgx.ConnConfig) *scheduler {
@@ -67,7 +63,7 @@ func (s *scheduler) session() (err error) {
 		err = errors.Join(err, conn.Close(ctx))
 	}()
 	for have := false; !have; {
-		if err := s.scan(conn, tryLock, &have); err != nil {
+		if err := s.scan(conn, &have, tryLock); err != nil {
 			return err
 		}
 		if !have && labour(s.ctx, lockWait) != nil {
@@ -75,29 +71,50 @@ func (s *scheduler) session() (err error) {
 		}
 	}
 	log.Print("has the scheduler's lock")
+	if err := s.ticks(conn); err != nil {
+		return err
+	}
+	// The end of the session would release it, too, but at a time of its own: pgx
+	// does not wait until the server has seen that.
+	var had bool
+	return s.scan(conn, &had, unlock)
+}
+
+// ticks adds the ticks as they fall due, with those that nobody has added since
+// the last one. It keeps the last in memory, and may, since nobody else adds
+// any: that is what the lock is for.
+func (s *scheduler) ticks(conn *pgx.Conn) error {
+	var last int64
+	if err := s.scan(conn, &last, lastTick, due()-1); err != nil {
+		return err
+	}
 	for s.ctx.Err() == nil {
-		if err := s.tick(conn); err != nil {
-			return err
+		if now := due(); now > last {
+			if err := s.add(conn, last+1, now); err != nil {
+				return err
+			}
+			last = now
 		}
 		_ = labour(s.ctx, period)
 	}
-	// Closing the session would do, but later: the server sees it when it does.
-	var had bool
-	return s.scan(conn, unlock, &had)
+	return nil
 }
+
+// due is the number of the present tick.
+func due() int64 { return time.Now().UnixMilli() / period.Milliseconds() }
 
 // scan asks for one value.
-func (s *scheduler) scan(conn *pgx.Conn, sql string, value *bool) error {
+func (s *scheduler) scan(conn *pgx.Conn, value any, sql string, args ...any) error {
 	ctx, cancel := statement(s.ctx)
 	defer cancel()
-	return conn.QueryRow(ctx, sql).Scan(value)
+	return conn.QueryRow(ctx, sql, args...).Scan(value)
 }
 
-// tick adds what is due.
-func (s *scheduler) tick(conn *pgx.Conn) error {
+// add adds the ticks from first to last.
+func (s *scheduler) add(conn *pgx.Conn, first, last int64) error {
 	ctx, cancel := statement(s.ctx)
 	defer cancel()
-	_, err := conn.Exec(ctx, addTicks, period.Seconds())
+	_, err := conn.Exec(ctx, addTicks, first, last)
 	return err
 }
 
