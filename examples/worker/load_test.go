@@ -63,6 +63,7 @@ func (l *load) end() (int, error) {
 type account struct {
 	stops   int
 	inHand  int // jobs under way at the stops
+	held    int // jobs neither finished nor given back, right after an exit
 	locks   int // held right after an exit by sessions of the process
 	open    int // transactions, likewise
 	jobs    int
@@ -72,14 +73,14 @@ type account struct {
 	missing int // ticks of the scheduler that are not there
 }
 
-const accountRow = "| %-34s | %5s | %6s | %7s | %4s | %9s | %13s | %12s | %18s |\n"
+const accountRow = "| %-31s | %5s | %5s | %7s | %4s | %9s | %13s | %12s | %15s | %14s |\n"
 
 func accountHead() string {
-	return fmt.Sprintf(accountRow, "how they end", "stops", "jobs", "in hand", "lost", "run twice", "ticks doubled", "ticks missed", "locks, txs at exit") +
-		fmt.Sprintf(accountRow, "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
+	return fmt.Sprintf(accountRow, "how they end", "stops", "jobs", "in hand", "lost", "run twice", "ticks doubled", "ticks missed", "at exit: leases", "locks, txs") +
+		fmt.Sprintf(accountRow, "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
 }
 
 func (a account) row(name string) string {
 	n := func(i int) string { return fmt.Sprint(i) }
-	return fmt.Sprintf(accountRow, name, n(a.stops), n(a.jobs), n(a.inHand), n(a.lost), n(a.twice), n(a.doubled), n(a.missing), n(a.locks)+", "+n(a.open))
+	return fmt.Sprintf(accountRow, name, n(a.stops), n(a.jobs), n(a.inHand), n(a.lost), n(a.twice), n(a.doubled), n(a.missing), n(a.held), n(a.locks)+", "+n(a.open))
 }

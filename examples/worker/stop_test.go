@@ -155,8 +155,7 @@ func stopAll(t *testing.T, db *pgxpool.Pool, h home, stops int) account {
 				continue
 			}
 			w.gone(t)
-			locks, open := left(t, db, w)
-			a.locks, a.open = a.locks+locks, a.open+open
+			a.look(t, db, w)
 			stopped = append(stopped, w.name)
 		}
 		again()
@@ -199,14 +198,16 @@ func busy(t *testing.T, db *pgxpool.Pool, stopped []string) []watched {
 	return list
 }
 
-// left is what the sessions of a process that has just ended still have.
-func left(t *testing.T, db *pgxpool.Pool, w watched) (locks, open int) {
+// look counts what a process that has just ended still has.
+func (a *account) look(t *testing.T, db *pgxpool.Pool, w watched) {
 	t.Helper()
 	const sql = `
 		SELECT (SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE application_name = $1),
-			(SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL)`
-	ask(t, db, sql, []any{w.name}, &locks, &open)
-	return locks, open
+			(SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL),
+			(SELECT count(*) FROM job WHERE worker = $1 AND lease IS NOT NULL)`
+	var locks, open, held int
+	ask(t, db, sql, []any{w.name}, &locks, &open, &held)
+	a.locks, a.open, a.held = a.locks+locks, a.open+open, a.held+held
 }
 
 // settle waits until every job is done that was there when the load ended, and counts.
@@ -238,8 +239,8 @@ func (a *account) judge(t *testing.T, db *pgxpool.Pool, h home, sent int, stoppe
 		t.Error("no job was in hand at any stop: nothing was tried")
 	}
 	if !h.kills {
-		if a.twice != 0 || a.locks != 0 || a.open != 0 {
-			t.Errorf("%d jobs run twice; %d locks and %d transactions at the exits, want none", a.twice, a.locks, a.open)
+		if a.twice != 0 || a.held != 0 || a.locks != 0 || a.open != 0 {
+			t.Errorf("%d jobs run twice; left at the exits: %d jobs, %d locks and %d transactions; want none", a.twice, a.held, a.locks, a.open)
 		}
 		return
 	}
