@@ -69,3 +69,29 @@ func TestFramesOfOurOwnGoBetween(t *testing.T) {
 		}
 	})
 }
+
+// Whatever a client sends, and however it arrives: the scan takes all of it, and
+// ends where it would have ended byte by byte.
+func FuzzFrameScan(f *testing.F) {
+	f.Add(append([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, pingFrame(pingData[0])...), uint8(3))
+	f.Add(goAwayFrame(7), uint8(1))
+	f.Fuzz(func(t *testing.T, stream []byte, size uint8) {
+		var whole, parts frameScan
+		for i := range stream {
+			if n := whole.next(stream[i : i+1]); n != 1 {
+				t.Fatalf("took %d of 1 byte", n)
+			}
+		}
+		for rest := stream; len(rest) > 0; {
+			chunk := rest[:min(len(rest), int(size)+1)]
+			n := parts.next(chunk)
+			if n < 1 || n > len(chunk) {
+				t.Fatalf("took %d of %d bytes", n, len(chunk))
+			}
+			rest = rest[n:]
+		}
+		if whole.have != parts.have || whole.left != parts.left || whole.block != parts.block || whole.begun != parts.begun || !bytes.Equal(whole.payload, parts.payload) {
+			t.Fatalf("by bytes %+v, by %d %+v", whole, size+1, parts)
+		}
+	})
+}

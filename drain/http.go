@@ -46,6 +46,8 @@ import (
 // Limits. Requests pipelined behind one that was answered with "Connection:
 // close" are not answered (RFC 9112 section 9.6); the response before them is
 // whole. "OPTIONS *" is answered by net/http itself, without the header.
+// HTTP/2 by golang.org/x/net/http2/h2c is a hijacked connection to net/http and
+// to this package; http.Server.Protocols does it better.
 // Functions given to http.Server.RegisterOnShutdown run last; use Draining to
 // tell long streams and WebSockets to end.
 //

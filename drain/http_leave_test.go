@@ -145,7 +145,7 @@ func TestWindow(t *testing.T) {
 					c.send(get)
 					_, closes = c.answer()
 					if !closes {
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(500 * time.Millisecond)
 					}
 				}
 				mu.Lock()
