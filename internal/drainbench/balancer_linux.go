@@ -39,6 +39,7 @@ defaults
     timeout connect 2s
     timeout client 30s
     timeout server 30s
+    timeout check 2s
     retries 0
 
 frontend web

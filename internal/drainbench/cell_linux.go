@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -19,19 +21,48 @@ type cell struct {
 	tally
 }
 
-// runColumn runs the ways side by side, so that all have the same machine.
-func runColumn(ctx context.Context, exe string, c column, s size, ways []way) ([]cell, error) {
+// programs are the executables of the servers.
+type programs struct {
+	own  string // this one
+	grpc string // empty: no column needs it
+}
+
+// of is the server of a column.
+func (p programs) of(c column) string {
+	if c.GRPC {
+		return p.grpc
+	}
+	return p.own
+}
+
+// buildGRPC builds the module beside this package. It must run in the root of the tree, as "go run ./internal/drainbench" does.
+func buildGRPC(ctx context.Context, dir string) (string, error) {
+	file := filepath.Join(dir, "grpcserver")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", "internal/drainbench/grpcserver", "-o", file, ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build grpcserver: %w\n%s", err, out)
+	}
+	return file, nil
+}
+
+// runColumn runs the ways side by side, so that all have the same machine, but does not start their generations at the same
+// moments.
+func runColumn(ctx context.Context, exe programs, c column, s size, ways []way) ([]cell, error) {
 	cells, errs := make([]cell, len(ways)), make([]error, len(ways))
 	var wg sync.WaitGroup
 	for i, w := range ways {
-		wg.Go(func() { cells[i], errs[i] = runCell(ctx, exe, c, s, w) })
+		wg.Go(func() {
+			if errs[i] = sleep(ctx, c.Every*time.Duration(i)/time.Duration(len(ways))); errs[i] == nil {
+				cells[i], errs[i] = runCell(ctx, exe, c, s, w)
+			}
+		})
 	}
 	wg.Wait()
 	return cells, errors.Join(errs...)
 }
 
 // runCell replaces the server again and again, under the load of the column.
-func runCell(ctx context.Context, exe string, c column, s size, w way) (found cell, err error) {
+func runCell(ctx context.Context, exe programs, c column, s size, w way) (found cell, err error) {
 	found = cell{Way: w, Column: c.Name}
 	defer func() {
 		if err != nil {
@@ -48,7 +79,7 @@ func runCell(ctx context.Context, exe string, c column, s size, w way) (found ce
 	if worker {
 		args = append(args, "-queue", queuePath(dir))
 	}
-	h, err := newHolder(exe, !worker, c.Limit, args...)
+	h, err := newHolder(exe.of(c), !worker, c.Limit, args...)
 	if err != nil {
 		return found, err
 	}

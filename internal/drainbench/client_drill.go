@@ -59,6 +59,11 @@ func countDrill(r *drill.Report) tally {
 		}
 		t.note("messages that crossed the goodbye, to be sent again", r.Failures[drill.KindClosed])
 	}
+	for _, f := range r.Samples {
+		if f.Kind == drill.KindOther && f.Err != nil {
+			t.sample(f.Err)
+		}
+	}
 	for fault, n := range r.GeneratorFaults {
 		t.note("fault of the generator: "+fault, n)
 	}

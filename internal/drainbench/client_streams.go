@@ -17,12 +17,12 @@ import (
 // and the answer was whole.
 func eventClient(addr string) visit {
 	http := freshClient()
-	return func(ctx context.Context, quit <-chan struct{}, _ int) (string, bool) {
+	return func(ctx context.Context, quit <-chan struct{}, _ int) (loss, bool) {
 		ctx, release := untilQuit(ctx, quit)
 		defer release()
 		resp, err := get(ctx, http, "http://"+addr+"/events")
 		if err != nil {
-			return kindOf(err, false), ctx.Err() == nil
+			return lossOf(err, false), ctx.Err() == nil
 		}
 		defer resp.Body.Close()
 		var tail []byte
@@ -35,13 +35,13 @@ func eventClient(addr string) visit {
 			case err == nil:
 				continue
 			case ctx.Err() != nil:
-				return "", false
+				return none, false
 			case !errors.Is(err, io.EOF):
-				return kindOf(err, true), true
+				return lossOf(err, true), true
 			case string(tail) != lastEvent:
-				return "no retry", true
+				return loss{kind: "no retry"}, true
 			}
-			return "", true
+			return none, true
 		}
 	}
 }
@@ -79,19 +79,19 @@ func get(ctx context.Context, c *http.Client, url string) (*http.Response, error
 // uploadClient sends bodies of which a piece comes every tenth of takes, and checks the answer.
 func uploadClient(addr string, takes time.Duration) visit {
 	http := freshClient()
-	return func(ctx context.Context, _ <-chan struct{}, n int) (string, bool) {
+	return func(ctx context.Context, _ <-chan struct{}, n int) (loss, bool) {
 		ctx, cancel := context.WithTimeout(ctx, takes+10*time.Second)
 		defer cancel()
 		q := drill.Query{Resource: drill.Upload, Number: uint64(n), Payload: uploadSize}
 		body := drill.AppendDatagram(nil, q.Number, q.Payload)
 		answer, err := upload(ctx, http, fmt.Sprintf("http://%s/upload?n=%d", addr, n), body, takes)
 		if err != nil {
-			return kindOf(err, answer.Status != 0), ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded
+			return lossOf(err, answer.Status != 0), ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded
 		}
 		if _, err := q.Verify(answer, body); err != nil {
-			return string(drill.KindWrongBody), true
+			return loss{kind: string(drill.KindWrongBody)}, true
 		}
-		return "", true
+		return none, true
 	}
 }
 
@@ -164,16 +164,16 @@ func call(ctx context.Context, c *http.Client, url string, message []byte) (*htt
 
 // unaryClient makes calls, one after the other with a pause.
 func unaryClient(addr string, clients []*http.Client, pause time.Duration) visit {
-	return func(ctx context.Context, quit <-chan struct{}, n int) (string, bool) {
+	return func(ctx context.Context, quit <-chan struct{}, n int) (loss, bool) {
 		if !sleepUntil(quit, pause) {
-			return "", false
+			return none, false
 		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		message := fmt.Appendf(nil, "call %d", n)
 		resp, err := call(ctx, clients[n%len(clients)], "http://"+addr+grpcUnary, message)
 		if err != nil {
-			return kindOf(err, false), true
+			return lossOf(err, false), true
 		}
 		defer resp.Body.Close()
 		got, err := readMessage(resp.Body)
@@ -182,11 +182,11 @@ func unaryClient(addr string, clients []*http.Client, pause time.Duration) visit
 		}
 		switch {
 		case !errors.Is(err, io.EOF):
-			return kindOf(err, true), true
+			return lossOf(err, true), true
 		case !bytes.Equal(got, message) || resp.Trailer.Get("Grpc-Status") != grpcOK:
-			return "no answer and status", true
+			return loss{kind: "no answer and status"}, true
 		}
-		return "", true
+		return none, true
 	}
 }
 
@@ -205,12 +205,12 @@ func sleepUntil(quit <-chan struct{}, d time.Duration) bool {
 // streamClient holds streams of messages open. One that the server ends is lost unless it ends with a status, and all
 // messages before it have come.
 func streamClient(addr string, clients []*http.Client) visit {
-	return func(ctx context.Context, quit <-chan struct{}, n int) (string, bool) {
+	return func(ctx context.Context, quit <-chan struct{}, n int) (loss, bool) {
 		ctx, release := untilQuit(ctx, quit)
 		defer release()
 		resp, err := call(ctx, clients[n%len(clients)], "http://"+addr+grpcStream, []byte("begin"))
 		if err != nil {
-			return kindOf(err, false), ctx.Err() == nil
+			return lossOf(err, false), ctx.Err() == nil
 		}
 		defer resp.Body.Close()
 		for i := 0; ; i++ {
@@ -219,15 +219,15 @@ func streamClient(addr string, clients []*http.Client) visit {
 			case err == nil && string(got) == fmt.Sprintf("message %d", i):
 				continue
 			case ctx.Err() != nil:
-				return "", false
+				return none, false
 			case err == nil:
-				return string(drill.KindWrongBody), true
+				return loss{kind: string(drill.KindWrongBody)}, true
 			case !errors.Is(err, io.EOF):
-				return kindOf(err, true), true
+				return lossOf(err, true), true
 			case resp.Trailer.Get("Grpc-Status") == "":
-				return "no status", true
+				return loss{kind: "no status"}, true
 			}
-			return "", true
+			return none, true
 		}
 	}
 }

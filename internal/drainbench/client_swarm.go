@@ -21,13 +21,23 @@ type swarm struct {
 	wg       sync.WaitGroup
 	close    func()
 
-	mu sync.Mutex
-	tally
+	mu    sync.Mutex
+	begun int
+	tally // of what has ended
 }
 
-// A visit is one request or stream, from its begin to its end. It returns the kind of its loss, or "". Where quit is closed
+// A visit is one request or stream, from its begin to its end. It returns its loss. Where quit is closed
 // a visit without an end of its own leaves; counts is false then, because it says nothing of the server.
-type visit func(ctx context.Context, quit <-chan struct{}, n int) (lost string, counts bool)
+type visit func(ctx context.Context, quit <-chan struct{}, n int) (lost loss, counts bool)
+
+// A loss is its kind, "" for none, and what it was.
+type loss struct {
+	kind string
+	err  error // may be nil
+}
+
+// none is no loss.
+var none loss
 
 // startSwarm starts n clients, whose begins are spread over a time. finish waits for them.
 func startSwarm(ctx context.Context, n int, spread time.Duration, one visit) *swarm {
@@ -51,10 +61,14 @@ func (s *swarm) visitor(first time.Duration, one visit) {
 		n := s.begin()
 		lost, counts := one(s.ctx, s.stopping, n)
 		s.mu.Lock()
-		if !counts {
-			s.Total--
-		} else if lost != "" {
-			s.lose(lost)
+		if counts {
+			s.Total++
+		}
+		if counts && lost.kind != "" {
+			s.lose(lost.kind)
+			if lost.kind == string(drill.KindOther) {
+				s.sample(lost.err)
+			}
 			wait = afterLoss
 		}
 		s.mu.Unlock()
@@ -82,8 +96,8 @@ func (s *swarm) sleep(d time.Duration) bool {
 func (s *swarm) begin() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Total++
-	return s.Total
+	s.begun++
+	return s.begun
 }
 
 func (s *swarm) count() int {
@@ -99,7 +113,9 @@ func (s *swarm) finish() tally {
 	return s.tally
 }
 
-// kindOf names an error of a connection as the load generator does; begun says whether an answer had begun.
+// lossOf names an error of a connection as the load generator does; begun says whether an answer had begun.
+func lossOf(err error, begun bool) loss { return loss{kindOf(err, begun), err} }
+
 func kindOf(err error, begun bool) string {
 	var timeout net.Error
 	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

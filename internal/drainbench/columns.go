@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/handoverd/handover/internal/drill"
@@ -24,6 +25,9 @@ type column struct {
 
 	Load string `json:"load"` // in words
 
+	// GRPC says that the server is grpc-go's, and not net/http's.
+	GRPC bool `json:"grpc_go,omitempty"`
+
 	begin func(b *bench) (client, error)
 }
 
@@ -42,11 +46,12 @@ type size struct {
 	upload            time.Duration // how long an upload takes
 	visitors          int           // streams or uploads at a time
 	rate              float64       // requests a second
+	grpcGo            bool          // also the columns whose server is grpc-go's
 }
 
 // full is what the table is made with, brief what its test runs.
 var (
-	full  = size{requests: 10_000, streams: 1_000, stops: 20, upload: 5 * time.Second, visitors: 160, rate: 700}
+	full  = size{requests: 10_000, streams: 1_000, stops: 20, upload: 5 * time.Second, visitors: 160, rate: 700, grpcGo: true}
 	brief = size{requests: 300, streams: 60, stops: 3, upload: 500 * time.Millisecond, visitors: 30, rate: 400}
 )
 
@@ -78,20 +83,31 @@ func (s size) columns() []column {
 	}
 	upload := streams("upload", "5 s upload", "POST of 20 kB in ten pieces over 5 s, 160 at a time, each on a connection of its own", beginUploads)
 	upload.Unit, upload.Every, upload.Limit = "requests", s.upload/3, 4*s.upload
+	unary := requests("grpc-unary", "gRPC unary, net/http", "calls of 10 ms, 16 at a time on each of 4 connections", beginUnary)
+	stream := streams("grpc-stream", "gRPC stream, net/http", "calls whose messages never end, 160 on 4 connections", beginStreams)
 	worker := streams("worker", "worker", "4 jobs of 40 ms in hand; each has one effect, in its middle; a lease of 1 s", beginQueue)
 	worker.Unit, worker.Limit = "jobs", 10*time.Second
-	return []column{
+	all := []column{
 		requests("fresh", "new connections", "GET of 5 to 25 ms, a connection each, 700/s", beginFresh),
 		requests("keepalive", "keep-alive GET", "GET of 5 to 25 ms on 64 connections, 700/s, round trip 10 ms", beginKeepAlive),
 		requests("post", "keep-alive POST", "POST, answered at once, on 64 connections, 700/s, round trip 10 ms", beginPost),
 		requests("h2", "HTTP/2", "GET of 5 to 25 ms, 16 streams at a time on each of 4 connections, 700/s, round trip 10 ms", beginH2),
-		requests("grpc-unary", "gRPC unary", "calls of 10 ms, 16 at a time on each of 4 connections", beginUnary),
-		streams("grpc-stream", "gRPC stream", "calls whose messages never end, 160 on 4 connections", beginStreams),
+		unary,
+		stream,
+		grpcGo(unary, "grpc-go-unary", "gRPC unary, grpc-go"),
+		grpcGo(stream, "grpc-go-stream", "gRPC stream, grpc-go"),
 		streams("websocket", "WebSocket", "160 connections, a message on each every 250 ms", beginWebSocket),
 		streams("sse", "event stream", "160 connections, an event on each every 200 ms", beginEvents),
 		upload,
 		worker,
 	}
+	return slices.DeleteFunc(all, func(c column) bool { return c.GRPC && !s.grpcGo })
+}
+
+// grpcGo is the same column with the other server, whose program has to be built.
+func grpcGo(c column, name, title string) column {
+	c.Name, c.Title, c.GRPC = name, title, true
+	return c
 }
 
 func beginFresh(b *bench) (client, error) {

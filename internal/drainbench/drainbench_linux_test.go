@@ -41,7 +41,7 @@ func TestWaysToLeave(t *testing.T) {
 	for _, c := range brief.columns() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			cells, err := runColumn(limited(t), executable(t), c, brief, []way{wayExit, wayDrain})
+			cells, err := runColumn(limited(t), programs{own: executable(t)}, c, brief, []way{wayExit, wayDrain})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestBehindABalancer(t *testing.T) {
 		t.Skip("it runs balancers under load")
 	}
 	wants := map[string]struct{ loses bool }{
-		"timer-800ms": {}, "probes-then": {}, "acknowledged": {}, "probes-3": {loses: true}, "nginx": {loses: true}, "nginx-retry": {},
+		"timer-800ms": {}, "probes-then": {}, "acknowledged": {}, "probes-3": {loses: true}, "nginx": {loses: true},
 	}
 	var rows []row
 	for _, r := range briefPace.rows() {

@@ -10,8 +10,8 @@ import (
 )
 
 // The calls of the server, in gRPC's wire format over HTTP/2 ("gRPC over HTTP2", PROTOCOL-HTTP2.md): a POST, messages with
-// five bytes before each, and the status in a trailer. It is written by hand here, 60 lines without flow control of their own,
-// for the frames are net/http's and the module does not depend on gRPC for them.
+// five bytes before each, and the status in a trailer. It is written by hand here, on
+// net/http's frames, so that the module does not depend on gRPC; grpcserver has the same calls of grpc-go's server.
 const (
 	grpcUnary  = "/bench.Echo/Unary"
 	grpcStream = "/bench.Echo/Stream"

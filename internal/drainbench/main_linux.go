@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type options struct {
 	json, doc string
 	only      string
 	brief     bool
+	stops     int
 	render    bool
 }
 
@@ -36,6 +38,7 @@ func main() {
 	flag.StringVar(&o.doc, "doc", "docs/DRAIN.md", "the tables")
 	flag.StringVar(&o.only, "only", "", "names of columns and rows to measure, with commas, and print; empty: all, and write the files")
 	flag.BoolVar(&o.brief, "brief", false, "measure as the tests do, and print")
+	flag.IntVar(&o.stops, "stops", 0, "measure with so many stops, and print; 0: all")
 	flag.BoolVar(&o.render, "render", false, "measure nothing: write the tables from the figures")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -59,15 +62,29 @@ func run(ctx context.Context, o options) error {
 	if o.brief {
 		s, p = brief, briefPace
 	}
+	if o.stops > 0 {
+		s.stops, s.requests, s.streams, p.stops = o.stops, 0, 0, o.stops
+	}
 	found := newResults(s, p)
 	columns, rows, err := choose(o.only, s.columns(), p.rows())
 	if err != nil {
 		return err
 	}
+	dir, err := os.MkdirTemp("", "drainbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	servers := programs{own: exe}
+	if slices.ContainsFunc(columns, func(c column) bool { return c.GRPC }) {
+		if servers.grpc, err = buildGRPC(ctx, dir); err != nil {
+			return err
+		}
+	}
 	begin := time.Now()
 	for _, c := range columns {
 		say("%s: %d %s in each of %d cells", c.Name, c.Target, c.Unit, len(ways))
-		cells, err := runColumn(ctx, exe, c, s, ways)
+		cells, err := runColumn(ctx, servers, c, s, ways)
 		if err != nil {
 			return err
 		}
@@ -80,7 +97,7 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	found.Minutes = time.Since(begin).Minutes()
-	if o.only != "" || o.brief {
+	if o.only != "" || o.brief || o.stops > 0 {
 		fmt.Print(found.render())
 		return found.check()
 	}

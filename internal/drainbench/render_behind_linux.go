@@ -17,7 +17,8 @@ away until the balancer has noticed. HAProxy probes ` + "`/ready`" + ` every %[3
 `
 
 const behindNotes = `*waited* is the lame duck phase, *last new* how long after its begin the last new connection with a request came, the longest of all
-stops: it is what a ` + "`Timer`" + ` has to be longer than. (HAProxy also uses connections that it has open, which do not show in it.)
+stops. A ` + "`Timer`" + ` has to be longer than that, and longer by more where the balancer, as HAProxy does here, also sends on connections
+that it has open already: those do not show in it.
 *to exit* is from the signal to the end. The drain is bounded to %[1]v in these rows: HAProxy keeps some of its idle connections for longer,
 and they are closed then, which loses nothing, because it sends nothing there any more.
 

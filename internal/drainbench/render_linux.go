@@ -22,7 +22,7 @@ const replaced = `## Replaced, with the socket kept
 A Go server is replaced by its like again and again, under load. The socket stays open in a holder that does nothing else, and
 each new generation accepts before the old one is told to leave; what differs is how that one leaves:
 
-- **exit at once**: what the default action of SIGTERM does.
+- **exit at once**: it kills itself, as the default action of SIGTERM would.
 - **%[1]s**: called when it is told, and the program ends when that returns.
 - **%[2]s**: it serves on for a second without accepting.
 - **%[3]s**: ` + "`drain.Sequence`" + `, with the server, the streams and the workers added to it.
@@ -30,14 +30,15 @@ each new generation accepts before the old one is told to leave; what differs is
 A cell is *lost / all*. Lost is: a request without a whole, verified answer; a stream that the server ended without a goodbye of
 its protocol (WebSocket: close 1012; event stream: ` + "`retry:`" + ` and a last event; gRPC: a status); a job that was not
 done, or done more than once. Clients repeat nothing, with the one exception that HTTP/2 makes: a request that the server says it
-has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is sent again, once, and is no loss. Of streams those
+has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is sent again, once, and is no loss; how many these were is below. Of streams those
 are counted that the server ended, so a cell in which all are lost says that nobody was told.
 
 `
 
-const replacedNotes = `gRPC is its wire format over net/http's HTTP/2, on both sides, so that the module does not depend on grpc-go.
-In a stream under ` + "`Shutdown`" + ` the client gets a GOAWAY at the begin, and nothing at the end: its messages stop with the
-connection, when the deadline of %[1]v is over. The same end has the event stream. WebSockets are forgotten by ` + "`Shutdown`" + `: they
+const replacedNotes = `The clients of gRPC have its wire format written by hand on net/http's HTTP/2, and ask two servers: one made in the same way, and
+grpc-go's (internal/drainbench/grpcserver, a module of its own), where ` + "`GracefulStop`" + ` stands for ` + "`Shutdown`" + ` and ` + "`drain.Graceful`" + ` for the last column.
+A stream under ` + "`Shutdown`" + ` gets a GOAWAY at the begin, and nothing at the end: its messages stop with the connection, when the
+deadline of %[1]v is over. The event stream ends in the same way. WebSockets are forgotten by ` + "`Shutdown`" + `: they
 end with the process. Of a worker it knows nothing at all.
 
 A 0 is no proof: after n stops it says, with 95 %% confidence, less than 3/n losses a stop.

@@ -33,12 +33,12 @@ var (
 	fullPace = pace{
 		inter: time.Second, fall: 5, then: time.Second, stops: 50, rate: 500,
 		timers:  []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, 6 * time.Second},
-		longest: 12 * time.Second, drain: time.Second, deadline: 20 * time.Second, away: 2 * time.Second,
+		longest: 12 * time.Second, drain: 2 * time.Second, deadline: 20 * time.Second, away: 2 * time.Second,
 	}
 	briefPace = pace{
 		inter: 100 * time.Millisecond, fall: 5, then: 200 * time.Millisecond, stops: 2, rate: 200,
 		timers:  []time.Duration{800 * time.Millisecond},
-		longest: 3 * time.Second, drain: 300 * time.Millisecond, deadline: 5 * time.Second, away: 200 * time.Millisecond,
+		longest: 3 * time.Second, drain: time.Second, deadline: 6 * time.Second, away: 200 * time.Millisecond,
 	}
 )
 

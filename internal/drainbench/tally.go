@@ -6,6 +6,9 @@ type tally struct {
 	Lost  int            `json:"lost"`            // of them
 	Kinds map[string]int `json:"kinds,omitempty"` // Lost by kind
 	Notes map[string]int `json:"notes,omitempty"` // what is no loss
+
+	// Samples are errors that have no kind of their own, the first few.
+	Samples []string `json:"samples,omitempty"`
 }
 
 func newTally() tally { return tally{Kinds: map[string]int{}, Notes: map[string]int{}} }
@@ -17,6 +20,13 @@ func (t *tally) loseN(kind string, n int) {
 	if n > 0 {
 		t.Lost += n
 		t.Kinds[kind] += n
+	}
+}
+
+// sample keeps an error.
+func (t *tally) sample(err error) {
+	if len(t.Samples) < 3 {
+		t.Samples = append(t.Samples, err.Error())
 	}
 }
 
