@@ -13,7 +13,9 @@ import (
 // Adopt makes a Socket of a descriptor that is bound already, as it comes from
 // another holder. Its type, its name and whether it listens are compared with a
 // and o; its options are not touched, but for close-on-exec. With port 0 the
-// socket's port is taken.
+// socket's port is taken. A filter of classic BPF is taken off (socket(7),
+// SO_DETACH_FILTER): one that a stop left behind, whose supervisor was killed in the
+// middle of it, would keep every new connection away.
 //
 // Adopt takes fd if it succeeds; on error fd stays the caller's. A TCP socket that
 // does not listen is an error that wraps ErrShutDown as well, though listen(2) on
@@ -33,6 +35,9 @@ func adopt(fd int, a Addr, o Options) (*Socket, error) {
 	a, err := Canonical(a, o)
 	if err != nil {
 		return nil, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("SO_DETACH_FILTER of descriptor %d: %w", fd, os.NewSyscallError("setsockopt", err))
 	}
 	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {

@@ -2,6 +2,7 @@ package fdpass_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -283,6 +284,30 @@ func TestAdopt(t *testing.T) {
 	if _, err := fdpass.Adopt(-1, socks[0].Addr(), fdpass.Options{}); !errors.Is(err, unix.EBADF) {
 		t.Errorf("adopt of -1: %v", err)
 	}
+}
+
+// A filter that whoever was killed has left on a socket does not outlive its adoption.
+func TestAdoptFilter(t *testing.T) {
+	fdleak.Snapshot(t)
+	s := bind(t, "tcp4://127.0.0.1:0")
+	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // lets nothing through
+	if err := unix.SetsockoptSockFprog(s.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing}); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Dup(s.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := fdpass.Adopt(fd, s.Addr(), s.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = got.Close() }()
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.Addr().Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
 }
 
 // An adopted UNIX socket knows its own file, also when a foreign one is at the path.

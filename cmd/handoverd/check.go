@@ -246,7 +246,7 @@ func bakeEnd(s *supervisor.ServiceConfig) string {
 
 func retireSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
 	r := &s.Retire
-	steps := []step{at(0, "told to drain: "+p.DrainSignal+", or the message of the child protocol")}
+	steps := []step{at(0, "told to drain: "+toldBy(s, p))}
 	if r.ReleaseTimeout < r.ParentShutdown {
 		what := "reported as not released, if it still accepts"
 		if r.OnNoRelease == "terminate" {
@@ -254,16 +254,33 @@ func retireSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step 
 		}
 		steps = append(steps, at(r.ReleaseTimeout, what))
 	}
-	if p.DrainSignal != "SIGTERM" {
+	if p.DrainSignal != "SIGTERM" || hooked(s) {
 		steps = append(steps, at(r.ParentShutdown-r.KillGrace, "SIGTERM"))
 	}
 	return append(steps, at(r.ParentShutdown, "SIGKILL to everything it started"))
 }
 
+func hooked(s *supervisor.ServiceConfig) bool {
+	return len(s.Retire.Drain.Exec) > 0 || s.Retire.Drain.HTTP != ""
+}
+
+// toldBy says how a program learns that it drains.
+func toldBy(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
+	if hooked(s) {
+		return "retire.drain, or the message of the child protocol"
+	}
+	return p.DrainSignal + ", or the message of the child protocol"
+}
+
 func stopSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
 	steps := []step{at(0, "/ready answers 503")}
-	steps = append(steps, at(s.Stop.LameDuck.For, "told to drain: "+p.DrainSignal+", or the message of the child protocol"))
-	if p.DrainSignal != "SIGTERM" {
+	d := &s.Stop.LameDuck
+	if d.Until == "timer" {
+		steps = append(steps, at(d.For, "told to drain: "+toldBy(s, p)))
+	} else {
+		steps = append(steps, at(d.Max, "told to drain at the latest (lame_duck until "+d.Until+"): "+toldBy(s, p)))
+	}
+	if p.DrainSignal != "SIGTERM" || hooked(s) {
 		steps = append(steps, at(s.Stop.Deadline-s.Retire.KillGrace, "SIGTERM"))
 	}
 	return append(steps, at(s.Stop.Deadline, "SIGKILL to everything it started"))

@@ -46,7 +46,7 @@ func stopLine(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []phase {
 				end := min(l.From+emptyQueue, l.To)
 				list = append(list, phase{ph.From, end.Seconds(), "empty queue", "at most, inside the drain's time"})
 			}
-			ph.Note = "what is left: told to drain by " + p.DrainSignal + ", or the message of the child protocol"
+			ph.Note = "what is left: told to drain by " + toldBy(s, p)
 		case "kill grace":
 			ph.Note = "SIGTERM at its begin, unless that was the drain signal"
 		}
