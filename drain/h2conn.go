@@ -207,7 +207,7 @@ func (f *frameScan) next(p []byte) int {
 		f.payload = f.payload[:0]
 	}
 	k := min(f.left, len(p)-n)
-	if f.head[3] == framePing && len(f.payload)+k <= len(pingData[0]) {
+	if f.head[3] == framePing && bytes.Equal(f.head[:3], []byte{0, 0, byte(len(pingData[0]))}) {
 		f.payload = append(f.payload, p[n:n+k]...)
 	}
 	f.left -= k
