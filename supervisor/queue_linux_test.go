@@ -53,6 +53,10 @@ func dialSocket(s *fdpass.Socket, limit time.Duration) error {
 	if err == nil {
 		_ = c.Close()
 	}
+	// The end of the wait is told by the context or by the poller, whichever is first.
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return context.DeadlineExceeded
+	}
 	return err
 }
 
