@@ -116,8 +116,10 @@ func TestStopDrainHook(t *testing.T) {
 			pid <- n
 		}))
 		defer hook.Close()
-		s := newScene(t, childService{mode: "accept-notify", when: "notify",
-			retire: fmt.Sprintf("drain = { http = \"POST %s/drain/${HANDOVER_SERVICE}/${HANDOVER_PID}\" }", hook.URL)})
+		s := newScene(t, childService{
+			mode: "accept-notify", when: "notify",
+			retire: fmt.Sprintf("drain = { http = \"POST %s/drain/${HANDOVER_SERVICE}/${HANDOVER_PID}\" }", hook.URL),
+		})
 		_, want := s.Serving("web")
 		s.Signal(unix.SIGTERM)
 		if got := <-pid; got != want {

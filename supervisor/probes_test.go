@@ -26,8 +26,9 @@ func TestProbers(t *testing.T) {
 		"another is behind":   {[]ask{{"b", 0, false}, {"b", 1, false}, {"a", 2, lame}, {"a", 3, lame}, {"a", 4, lame}}, false},
 		"both":                {[]ask{{"b", 0, lame}, {"a", 0, lame}, {"b", 1, lame}, {"a", 1, lame}, {"b", 2, lame}, {"a", 2, lame}}, true},
 		"a person asked once": {[]ask{{"me", 0, false}, {"a", 2, lame}, {"a", 3, lame}, {"a", 4, lame}}, true},
-		"a prober that is gone": {[]ask{{"b", 0, false}, {"b", 1, false}, {"a", 2 * time.Minute, lame}, {"a", 2 * time.Minute, lame},
-			{"a", 2 * time.Minute, lame}}, true},
+		"a prober that is gone": {[]ask{
+			{"b", 0, false}, {"b", 1, false}, {"a", 2 * time.Minute, lame}, {"a", 2 * time.Minute, lame}, {"a", 2 * time.Minute, lame},
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p probers

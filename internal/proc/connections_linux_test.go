@@ -145,7 +145,7 @@ func TestUnixQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 	}
 	if n, err := UnixQueue(1); err == nil {
 		t.Errorf("a queue of a socket that there is not: %d", n)
