@@ -20,7 +20,7 @@ const patience = 60 * time.Second
 func startCluster(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	// Short, for its socket's path, and where the user postgres may go.
-	parent, err := os.MkdirTemp("/dev/shm", "worker")
+	parent, err := os.MkdirTemp("/tmp", "worker")
 	if err != nil {
 		t.Fatal(err)
 	}

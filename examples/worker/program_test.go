@@ -111,7 +111,7 @@ type daemon struct {
 // startDaemon starts it, and waits until all services serve.
 func startDaemon(t *testing.T, log *os.File, services string) *daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "worker")
+	dir, err := os.MkdirTemp("/tmp", "worker")
 	if err != nil {
 		t.Fatal(err)
 	}

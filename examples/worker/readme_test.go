@@ -91,7 +91,7 @@ func (s *shell) do(t *testing.T, command string) string {
 // TestReadme types what the README says, word by word, but for the two folders and what builds programs, and gets what
 // the README says.
 func TestReadme(t *testing.T) {
-	tree, err := os.MkdirTemp("/dev/shm", "worker")
+	tree, err := os.MkdirTemp("/tmp", "worker")
 	if err != nil {
 		t.Fatal(err)
 	}
