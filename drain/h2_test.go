@@ -151,6 +151,12 @@ func TestHTTP2BeginsWhileDraining(t *testing.T) {
 	done := r.shutdown(t.Context())
 	io.WriteString(late, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	late.send(frame{Type: 0x4})
+	for range 3 { // round trips, in which it is told nothing
+		late.send(frame{Type: 0x6, Payload: "12345678"})
+		if d := cmp.Diff(frame{Type: 0x6, Flags: 1, Payload: "12345678"}, late.next()); d != "" {
+			t.Fatalf("before its first request (-want +got):\n%s", d)
+		}
+	}
 	late.ask(1)
 	var got []frame
 	for len(got) < 4 { // in an order that the scheduler decides: HEADERS, DATA, GOAWAY, PING

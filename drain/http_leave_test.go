@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -31,6 +32,7 @@ func slowMux() *http.ServeMux {
 		<-r.Context().Done()
 		io.WriteString(w, context.Cause(r.Context()).Error())
 	})
+	mux.HandleFunc("GET /ended", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Context().Err()) })
 	mux.HandleFunc("/ws", hijack)
 	mux.HandleFunc("GET /{$}", hello)
 	return mux
@@ -62,9 +64,9 @@ func TestRequestContextsEndBeforeTheDeadline(t *testing.T) {
 			if took := time.Since(begin); took != tt.want || body != drain.ErrEnding.Error() {
 				t.Errorf("answer %v: got %q after %v, want after %v", tt.answer, body, took, tt.want)
 			}
-			idle.send(get)
-			if body, closes := idle.answer(); body != "hello" || !closes {
-				t.Errorf("a late request got %q, closes %v", body, closes)
+			idle.send("GET /ended HTTP/1.1\r\nHost: x\r\n\r\n")
+			if body, closes := idle.answer(); body != "<nil>" || !closes {
+				t.Errorf("the context of a late request: %q, closes %v", body, closes)
 			}
 			if err := <-done; err != nil {
 				t.Errorf("Shutdown = %v", err)
