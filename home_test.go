@@ -302,9 +302,14 @@ func TestStandaloneSockets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs real programs; it runs without -short")
 	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "s")
-	a := startAlone(t, Program(t, "./testdata/aloneserver"), "-unix", path)
+	for _, keep := range []string{"false", "true"} {
+		t.Run("keep-signals="+keep, func(t *testing.T) { checkAloneSockets(t, keep) })
+	}
+}
+
+func checkAloneSockets(t *testing.T, keep string) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := startAlone(t, Program(t, "./testdata/aloneserver"), "-unix", path, "-keep-signals="+keep)
 	addresses := func(generation int) string {
 		var line string
 		eventually(t, "the addresses are told", func() bool {
@@ -343,6 +348,9 @@ func TestStandaloneSockets(t *testing.T) {
 	a.waitEnd(second)
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the path is left behind: %v", err)
+	}
+	if own := strings.Contains(a.log.String(), "stops by itself"); own != (keep == "true") {
+		t.Errorf("stopped by itself: %v, want %s", own, keep)
 	}
 }
 

@@ -41,7 +41,9 @@ func (c *Child) startSelf(o Options) error {
 		}
 		signal.Notify(s.hangup, syscall.SIGHUP)
 	}
-	signal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT)
+	if !o.KeepSignals {
+		signal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT)
+	}
 	c.self = s
 	go s.watch() // Close waits for it
 	return nil

@@ -16,6 +16,10 @@ type Options struct {
 	// StopTimeout is how long after SIGTERM or SIGINT DrainContext lasts. 0: 25 s, below the 30 s after which many
 	// platforms kill.
 	StopTimeout time.Duration
+	// KeepSignals leaves SIGTERM and SIGINT to the program, which then stops by itself: by a drain.Sequence with a lame duck,
+	// say, whose Run gets a context of signal.NotifyContext. Draining is closed by an upgrade only. At the end call Close,
+	// which removes the paths of UNIX sockets unless another generation has them.
+	KeepSignals bool
 	// PIDFile is written anew by each generation that is ready: the process number changes with each upgrade. Empty:
 	// none.
 	PIDFile string
@@ -49,8 +53,8 @@ const (
 // Under systemd socket activation the sockets are those of Inherit, SIGTERM and SIGINT close Draining, and there is no
 // upgrade: systemd restarts the program while the socket waits.
 //
-// Call it once, early, instead of Inherit. It takes over the signals SIGTERM and SIGINT, and without socket activation
-// SIGHUP, unless the program runs under handoverd. It works on Linux.
+// Call it once, early, instead of Inherit. It takes over the signals SIGTERM and SIGINT unless KeepSignals is set, and without
+// socket activation SIGHUP, unless the program runs under handoverd. It works on Linux.
 func Standalone(o Options) (*Child, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
