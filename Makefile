@@ -13,7 +13,7 @@ COUNT    ?= 1
 STEP     := .ci/step
 
 # Examples that need what the module itself does not: each is a module of its own, beside it.
-MODULES  := examples/worker internal/drainbench/grpcserver
+MODULES  := examples/grpc examples/worker internal/drainbench/grpcserver
 
 # One set of flags for all that is compiled, so that the standard library is compiled once: without cgo (but for the
 # race detector), with trimmed paths as in a release. A build never edits go.mod. No version control stamp: VERSION
