@@ -94,7 +94,8 @@ func (l *loop) announce(ctx context.Context, run hookRun, off bool) error {
 	return errors.Join(errs...)
 }
 
-// announceFile makes an empty file, or removes it. Either may have been done before.
+// announceFile makes an empty file, or removes it. Either may have been done before. A
+// link that is there already is not followed: its directory may be everybody's.
 func announceFile(path string, off bool) error {
 	if off {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -102,8 +103,11 @@ func announceFile(path string, off bool) error {
 		}
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return nil
+	case err != nil:
 		return err
 	}
 	return f.Close()
