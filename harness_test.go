@@ -525,6 +525,12 @@ func (d *Daemon) Left() []int {
 		if err != nil || pid == d.PID || pid == os.Getpid() {
 			continue
 		}
+		// A keeper has an empty environment, and its directory as its argument.
+		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if bytes.Equal(args, []byte("handoverd-keeper\x00"+d.Dir+"\x00")) && d.ended() {
+			left = append(left, pid)
+			continue
+		}
 		// A process that has ended meanwhile, or a zombie, has no environment.
 		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		for kv := range bytes.SplitSeq(env, []byte{0}) {
@@ -535,6 +541,16 @@ func (d *Daemon) Left() []int {
 		}
 	}
 	return left
+}
+
+// ended reports whether handoverd itself has ended.
+func (d *Daemon) ended() bool {
+	select {
+	case <-d.exited:
+		return true
+	default:
+		return false
+	}
 }
 
 // endStray ends a process that is no child of the test, and waits until it has ended, at most 10 s.

@@ -66,7 +66,7 @@ func (g *Generation) deadlines() []proc.Instant {
 			ts = append(ts, g.EmptyBy)
 		}
 		if g.Release == ReleasePending && !g.Untold {
-			ts = append(ts, g.ReleaseBy)
+			ts = append(ts, g.ReleaseBy, g.AgainAt)
 		}
 		return ts
 	case PhaseEnding:

@@ -51,6 +51,8 @@ type loop struct {
 	scan    *scanner
 	lookout *lookout
 	ctx     context.Context
+
+	keep keeping // the loop's alone
 }
 
 // Run binds the sockets, starts the services and returns when everything has
@@ -87,6 +89,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	go l.look()
 	go l.lookOut()
 
+	l.startKeeper()
 	l.queue(evReload{First: true, Request: l.await(&waiter{
 		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
 	})})
@@ -98,6 +101,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 		c.release()
 	}
 	l.sockets.closeAll()
+	l.endKeeper()
 	_ = l.sockets.paths.close()
 	cancel()
 	l.output.close()
@@ -157,6 +161,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
 		dir: dir, output: out, reaper: proc.NewReaper(),
 	}
+	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil
 }
@@ -266,6 +271,7 @@ func (l *loop) turn(e event) {
 	}
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	l.leftSockets()
+	l.syncKeeper()
 	l.scan.update(l.watches())
 	l.keepAsking()
 	l.lookout.update(l.connections())

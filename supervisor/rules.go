@@ -114,9 +114,11 @@ func (m *machine) inferReady(g *Generation) (by string, ok bool) {
 		return "accepting", held
 	case "http", "tcp", "exec":
 		return g.Spec.Config.Ready.When, g.Probed
+	case "native", "notify", "newline":
+		return "accepting", g.Deaf && held // it may have said so to nobody
 	case "auto":
 		switch {
-		case g.Hello || g.Notify:
+		case (g.Hello || g.Notify) && !g.Deaf:
 			return "", false // it has to say so itself
 		case g.Blind || !g.Spec.shares():
 			return "alive", lived
@@ -182,6 +184,8 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		}
 		g.Signalled = true
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
+	case m.due(g.AgainAt):
+		m.again(svc, g)
 	case m.due(g.TermAt):
 		g.SignalAt, g.TermAt, g.Termed = 0, 0, true // no softer one after it
 		m.do(acSignal{ref(svc, g), sigTerm})

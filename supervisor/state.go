@@ -78,6 +78,7 @@ type Generation struct {
 	Signalled  bool         `json:"signalled,omitempty"`
 	Accepting  proc.Instant `json:"accepting,omitempty"` // seen to accept since then
 	Blind      bool         `json:"blind,omitempty"`     // its processes cannot be looked at
+	Deaf       bool         `json:"deaf,omitempty"`      // its messages to an earlier handoverd are lost
 	ReadyAt    proc.Instant `json:"ready_at,omitempty"`
 	ReadyBy    string       `json:"ready_by,omitempty"`
 	AcceptSent bool         `json:"accept_sent,omitempty"`
@@ -111,6 +112,7 @@ type Generation struct {
 	Release    Release      `json:"release,omitempty"`
 	ReleaseBy  proc.Instant `json:"release_by,omitempty"`
 	StaleEpoll bool         `json:"stale_epoll,omitempty"`
+	AgainAt    proc.Instant `json:"again_at,omitempty"` // drain signal once more, if it still polls then
 
 	Exited bool         `json:"exited,omitempty"`
 	Status uint32       `json:"status,omitempty"` // wait status, once Exited

@@ -125,7 +125,7 @@ func (g *Generation) validate() error {
 	}
 	times := []proc.Instant{
 		g.Begun, g.Accepting, g.ReadyAt, g.GateBegan, g.GraceEnds, g.BakeEnds, g.Committed, g.DrainBegan, g.SignalAt, g.TermAt,
-		g.KillAt, g.ReleaseBy, g.Killed, g.EmptyBy,
+		g.KillAt, g.ReleaseBy, g.Killed, g.EmptyBy, g.AgainAt,
 	}
 	if !sound(times...) {
 		return errors.New("a time that cannot be")

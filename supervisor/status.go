@@ -39,6 +39,7 @@ type Status struct {
 	Reaped     uint64          `json:"reaped,omitempty"`    // orphans that were re-parented to handoverd
 	Followers  int             `json:"followers,omitempty"` // of the events
 	StateError string          `json:"state_error,omitempty"`
+	Keeper     *KeeperStatus   `json:"keeper,omitempty"`
 }
 
 // ServiceStatus is one service.
@@ -144,7 +145,7 @@ func (l *loop) status() *Status {
 		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
 		Followers: l.s.hub.size(),
-		Services:  []ServiceStatus{},
+		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(),
 	}
 	if l.saveErr != nil {
 		st.StateError = l.saveErr.Error()

@@ -17,6 +17,8 @@ const (
 func describeStatus(status uint32) string {
 	ws := unix.WaitStatus(status)
 	switch {
+	case status == statusUnknown:
+		return "ended (its exit status went to nobody: it was started by an earlier handoverd)"
 	case ws.Signaled():
 		core := ""
 		if ws.CoreDump() {

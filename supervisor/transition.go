@@ -114,6 +114,8 @@ func (m *machine) record(e event) {
 		m.probed(e)
 	case evGate:
 		m.gateSaid(e)
+	case evRestored:
+		m.restored(e)
 	default:
 		m.told(e)
 	}

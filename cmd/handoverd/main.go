@@ -29,6 +29,12 @@ func main() {
 		}
 		return
 	}
+	if isKeeper() {
+		if err := keep(); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(run(osEnv(), os.Args[1:]))
 }
 

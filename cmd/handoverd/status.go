@@ -60,6 +60,7 @@ func printStatus(out io.Writer, st *supervisor.Status) error {
 	if st.StateError != "" {
 		fmt.Fprintf(out, "warning: the state file cannot be written: %s\n", st.StateError)
 	}
+	printSurvival(out, st)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nSERVICE\tGENERATION\tPID\tPHASE\tAGE\tDEADLINE\tRELEASE\tNOTES")
 	for _, s := range st.Services {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +22,17 @@ import (
 // A pass is a snapshot: a process that forks meanwhile may be missed, and so may one in the middle of an execve, which
 // has no environment for a moment; look until two passes find none.
 func Members(leader int, token string) ([]Process, error) {
-	return findMembers(leader, token, 0)
+	return findMembers(leader, token, 0, 0)
 }
+
+// MembersBefore is Members for a leader that nobody holds, whose number may have been used again after the time that
+// before says, in ticks since boot: of its session only those count that were started by then. Zero is no bound.
+func MembersBefore(leader int, token string, before uint64) ([]Process, error) {
+	return findMembers(leader, token, before, 0)
+}
+
+// Ticks is the time of i as StartTime counts it, rounded down.
+func Ticks(i Instant) uint64 { return uint64(max(0, i)) / uint64(time.Second/ticksPerSecond) }
 
 // execRetries and execPause are how often and how long KillMembers waits for the environment of a process that has
 // none. A whole pass takes 6 ms longer where a process has cleared its environment for good.
@@ -32,7 +42,7 @@ const (
 )
 
 // findMembers looks at the processes without an environment again, retries times.
-func findMembers(leader int, token string, retries int) ([]Process, error) {
+func findMembers(leader int, token string, before uint64, retries int) ([]Process, error) {
 	all, err := snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("members of %d: %w", leader, err)
@@ -45,7 +55,7 @@ func findMembers(leader int, token string, retries int) ([]Process, error) {
 	var bare []stat
 	for pid, s := range all {
 		byParent[s.ppid] = append(byParent[s.ppid], pid)
-		mine, empty := leader > 0 && (pid == leader || s.session == leader), false
+		mine, empty := leader > 0 && (pid == leader || s.session == leader) && (before == 0 || s.start <= before), false
 		if !mine && token != "" {
 			mine, empty = carries(s, entry)
 		}
@@ -98,7 +108,12 @@ func findMembers(leader int, token string, retries int) ([]Process, error) {
 // start time after it was opened, so that no stranger can be hit. It returns how many were still there: the work is
 // done when two passes return 0. A process that is gone is no error; err joins those of the others.
 func KillMembers(leader int, token string, sig unix.Signal) (left int, err error) {
-	members, err := findMembers(leader, token, execRetries)
+	return KillMembersBefore(leader, token, 0, sig)
+}
+
+// KillMembersBefore is KillMembers of the MembersBefore.
+func KillMembersBefore(leader int, token string, before uint64, sig unix.Signal) (left int, err error) {
+	members, err := findMembers(leader, token, before, execRetries)
 	if err != nil {
 		return 0, err
 	}

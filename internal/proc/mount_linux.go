@@ -5,7 +5,20 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
+
+// PIDNamespace returns the number of this process's pid namespace (man namespaces(7), "The /proc/pid/ns/ directory").
+// Process numbers of another one mean nothing here.
+func PIDNamespace() (uint64, error) {
+	const path = "/proc/self/ns/pid"
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return st.Ino, nil
+}
 
 // CheckMount refuses a /proc that is not there, or that counts the processes of another pid namespace: what is read
 // in it under a number would be about a stranger (man pid_namespaces(7), "/proc and PID namespaces").

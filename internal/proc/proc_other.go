@@ -67,6 +67,18 @@ func (r *Reaper) Reaped() uint64 { return 0 }
 // Members is not supported here.
 func Members(int, string) ([]Process, error) { return nil, errOther }
 
+// MembersBefore is not supported here.
+func MembersBefore(int, string, uint64) ([]Process, error) { return nil, errOther }
+
+// KillMembersBefore is not supported here.
+func KillMembersBefore(int, string, uint64, unix.Signal) (int, error) { return 0, errOther }
+
+// Ticks returns zero.
+func Ticks(Instant) uint64 { return 0 }
+
+// PIDNamespace is not supported here.
+func PIDNamespace() (uint64, error) { return 0, errOther }
+
 // Descendants is not supported on this system.
 func Descendants(int) ([]Process, error) { return nil, errOther }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"syscall"
 )
 
 // Socket cannot be made on this system.
@@ -17,6 +18,14 @@ type Socket struct{}
 func Listen(path string, mode os.FileMode, uid, gid int) (*Socket, error) {
 	return nil, fmt.Errorf("sdnotify: listen %s: %w on %s", path, errors.ErrUnsupported, runtime.GOOS)
 }
+
+// NewSocket returns [errors.ErrUnsupported].
+func NewSocket(int, string) (*Socket, error) {
+	return nil, fmt.Errorf("sdnotify: %w on %s", errors.ErrUnsupported, runtime.GOOS)
+}
+
+// SyscallConn returns [errors.ErrUnsupported].
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
 
 // Recv returns [os.ErrClosed]: there is nothing to receive from.
 func (s *Socket) Recv() (m Message, cred struct{}, err error) {

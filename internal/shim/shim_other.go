@@ -35,3 +35,8 @@ func (p *Process) Pidfd() int { return -1 }
 
 // Close fails with errors.ErrUnsupported.
 func (p *Process) Close() error { return errors.ErrUnsupported }
+
+// Adopted is a Process that nothing can be done with.
+func Adopted(pid int, startTime uint64, _ int) *Process {
+	return &Process{PID: pid, StartTime: startTime}
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+// printSurvival says what there is for the case that handoverd is killed.
+func printSurvival(out io.Writer, st *supervisor.Status) {
+	switch k := st.Keeper; {
+	case k == nil:
+	case k.Off != "":
+		fmt.Fprintf(out, "keeper: none (%s)\n", k.Off)
+	case k.PID == 0:
+		fmt.Fprintf(out, "warning: keeper: none at the moment: %s\n", k.Fault)
+	case k.Fault != "":
+		fmt.Fprintf(out, "warning: keeper: pid %d, does not hold everything: %s\n", k.PID, k.Fault)
+	default:
+		fmt.Fprintf(out, "keeper: pid %d, holds %d descriptors\n", k.PID, k.Held)
+	}
+}

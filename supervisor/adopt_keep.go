@@ -1,0 +1,276 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/keeper"
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// How a keeper that ends is replaced: at once, and after a pause that doubles when
+// the one before has lived for less than keeperSteady.
+const (
+	keeperSteady  = 10 * time.Second
+	keeperPause   = 100 * time.Millisecond
+	keeperLongest = 30 * time.Second
+	keeperEnd     = time.Second // for its end, when handoverd ends
+	resendAfter   = 10 * time.Second
+)
+
+// keeping is what the loop knows of the keeper. Only the loop uses it.
+type keeping struct {
+	off    string // why there is none; "": there is to be one
+	client *keeper.Client
+	pid    int
+	pidfd  int // -1: none
+	began  time.Time
+	pause  time.Duration     // before the next start
+	sent   map[string]uint64 // by name: what is kept, by its identity
+	fault  string            // what it could not do
+	resent time.Time
+}
+
+// keeperOff says why handoverd runs without a keeper, "" if it runs with one.
+func keeperOff(cfg *Config) string {
+	switch {
+	case cfg.Keeper == "none":
+		return `keeper = "none"`
+	case os.Getpid() == 1:
+		return "handoverd is process 1: the kernel ends every process of a pid namespace with its first one"
+	}
+	return ""
+}
+
+// keepable is all that is to be kept, by name, with an identity: a name stands for
+// another descriptor once the identity is another. The descriptors are borrowed.
+func (l *loop) keepable() (items []keeper.Item, ids map[string]uint64) {
+	ids = map[string]uint64{}
+	add := func(name string, fd int, id uint64) {
+		items, ids[name] = append(items, keeper.Item{Name: name, FD: fd}), id
+	}
+	for key, s := range l.sockets.open {
+		add(keptSocket+key, s.FD(), s.Inode())
+	}
+	for key, left := range l.sockets.leaving {
+		if !left.pathGone && l.sockets.open[key] == nil {
+			add(keptSocket+key, left.s.FD(), left.s.Inode())
+		}
+	}
+	for a, c := range l.children {
+		if c.ctl != nil {
+			addConn(add, keptControl+a.String(), c.ctl)
+		}
+		if c.notify != nil {
+			addConn(add, keptNotify+a.String(), c.notify)
+		}
+		if c.ready != nil {
+			addConn(add, keptReady+a.String(), c.ready)
+		}
+	}
+	return items, ids
+}
+
+// The names of what is kept begin with one of these.
+const (
+	keptSocket  = "socket/"
+	keptControl = "control/" // handoverd's end of the child protocol
+	keptNotify  = "notify/"
+	keptReady   = "ready/" // of the pipe for a newline
+)
+
+// String is the generation's name in file names and to the keeper.
+func (a at) String() string { return fmt.Sprintf("%s.%d", a.Service, a.Gen) }
+
+// addConn adds the descriptor of something that only the loop closes, so that its
+// number stays valid until the loop has used it.
+func addConn(add func(string, int, uint64), name string, c syscall.Conn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { add(name, int(fd), 1) }) // fails once it is closed
+}
+
+// syncKeeper gives the keeper what it has not yet, and has it drop what it need not
+// hold any more. It comes after the actions of each turn, so a generation's channels are kept in the
+// turn that made them, before the one that says go. It never fails the turn: without
+// a keeper everything goes on as it is.
+func (l *loop) syncKeeper() {
+	k := &l.keep
+	if k.client == nil {
+		return
+	}
+	if k.fault != "" && time.Since(k.resent) > resendAfter {
+		k.fault, k.resent, k.sent = "", time.Now(), map[string]uint64{}
+	}
+	items, ids := l.keepable()
+	var gone []string
+	for name := range k.sent {
+		if _, still := ids[name]; !still {
+			gone = append(gone, name)
+		}
+	}
+	items = slices.DeleteFunc(items, func(it keeper.Item) bool {
+		id, known := k.sent[it.Name]
+		return known && id == ids[it.Name]
+	})
+	if len(gone) == 0 && len(items) == 0 {
+		return
+	}
+	slices.Sort(gone)
+	err := k.client.Drop(gone)
+	if err == nil {
+		err = k.client.Keep(items)
+	}
+	if err != nil {
+		l.keeperLost(k.client, fmt.Errorf("it does not take what it is given: %w", err))
+		return
+	}
+	k.sent = ids
+}
+
+// startKeeper starts a keeper, connects to it and gives it everything.
+func (l *loop) startKeeper() {
+	k := &l.keep
+	if k.off != "" || k.client != nil || l.exit {
+		return
+	}
+	if err := l.beginKeeper(); err != nil {
+		l.log.Error("no keeper: what is not held by a program is lost if handoverd is killed now", "err", err)
+		k.fault = err.Error()
+		l.laterKeeper()
+		return
+	}
+	l.watchKeeper()
+	l.syncKeeper()
+}
+
+func (l *loop) beginKeeper() error {
+	k := &l.keep
+	k.pidfd = -1
+	pid, err := l.reaper.Start(func() (pid int, err error) {
+		l.thread.Do(func() { pid, k.pidfd, err = keeper.Start(l.dir.path) })
+		return pid, err
+	}, nil)
+	if err != nil {
+		return err
+	}
+	_ = l.reaper.Release(pid) // reaped as soon as it ends, which its connection tells
+	k.pid, k.began = pid, time.Now()
+	if k.client, err = l.dialKeeper(); err != nil {
+		l.killKeeper()
+		return err
+	}
+	return nil
+}
+
+// dialKeeper connects to the keeper that there is.
+func (l *loop) dialKeeper() (c *keeper.Client, err error) {
+	cerr := control(l.dir.lock, func(fd int) error {
+		c, err = keeper.Dial(l.dir.path, fd)
+		return err
+	})
+	return c, cerr
+}
+
+// watchKeeper begins to listen to a keeper that was just connected to.
+func (l *loop) watchKeeper() {
+	k := &l.keep
+	k.sent = map[string]uint64{}
+	l.readers.Add(1) // Run waits for it
+	go l.hearKeeper(k.client)
+}
+
+// hearKeeper tells the loop what the keeper complains of, and its end. Run waits for
+// it.
+func (l *loop) hearKeeper(c *keeper.Client) {
+	defer l.readers.Done()
+	for {
+		complaint, err := c.Wait()
+		if err != nil {
+			l.call(func() { l.keeperLost(c, err) })
+			return
+		}
+		l.call(func() {
+			if l.keep.client == c {
+				l.keep.fault = complaint
+				l.log.Error("the keeper does not hold everything", "err", complaint)
+			}
+		})
+	}
+}
+
+// keeperLost has another keeper started in place of one that is of no use.
+func (l *loop) keeperLost(c *keeper.Client, err error) {
+	k := &l.keep
+	if k.client != c || c == nil {
+		return // of an earlier one
+	}
+	l.log.Warn("the keeper is lost, another one is started", "pid", k.pid, "err", err)
+	_ = c.Close()
+	k.client, k.sent = nil, nil
+	l.killKeeper()
+	if time.Since(k.began) < keeperSteady {
+		l.laterKeeper()
+		return
+	}
+	k.pause = 0
+	l.startKeeper()
+}
+
+// laterKeeper starts a keeper after a pause: the first time none.
+func (l *loop) laterKeeper() {
+	k := &l.keep
+	pause := k.pause
+	k.pause = min(max(2*k.pause, keeperPause), keeperLongest)
+	time.AfterFunc(pause, func() { l.call(l.startKeeper) }) // does not hang after the end
+}
+
+// killKeeper ends the keeper's process.
+func (l *loop) killKeeper() {
+	k := &l.keep
+	if k.pidfd >= 0 {
+		_ = proc.SignalPidfd(k.pidfd, unix.SIGKILL)
+		_ = unix.Close(k.pidfd)
+	}
+	k.pid, k.pidfd = 0, -1
+}
+
+// endKeeper ends the keeper with handoverd, and waits for its end: the ports are
+// closed when handoverd is gone.
+func (l *loop) endKeeper() {
+	k := &l.keep
+	if k.client != nil {
+		_ = k.client.Close()
+		k.client = nil
+	}
+	if k.pidfd >= 0 {
+		_ = proc.SignalPidfd(k.pidfd, unix.SIGKILL)
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, int(keeperEnd.Milliseconds()))
+	}
+	l.killKeeper()
+	if err := keeper.Remove(l.dir.path); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		l.log.Warn("the keeper's socket was not removed", "err", err)
+	}
+}
+
+// KeeperStatus is how the keeper stands.
+type KeeperStatus struct {
+	PID  int    `json:"pid,omitempty"`
+	Off  string `json:"off,omitempty"` // why there is none
+	Held int    `json:"held"`          // descriptors that it was given
+	// Fault is what it could not do, "" if nothing.
+	Fault string `json:"fault,omitempty"`
+}
+
+func (l *loop) keeperStatus() *KeeperStatus {
+	k := &l.keep
+	return &KeeperStatus{PID: k.pid, Off: k.off, Held: len(k.sent), Fault: k.fault}
+}

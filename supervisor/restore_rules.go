@@ -1,0 +1,132 @@
+package supervisor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/handoverd/handover/drain"
+)
+
+// evRestored begins the life of a handoverd that goes on with the state of one
+// that was killed. All of it is one event: what is gone is known before anything
+// that has fallen due meanwhile is done.
+type evRestored struct {
+	// Gone are the generations without a living main process.
+	Gone []at
+	// Deaf are the living ones whose messages, of now and of before, are lost.
+	Deaf []at
+}
+
+func (evRestored) isEvent() {}
+
+// statusUnknown is the wait status of a process that was nobody's child here: its
+// end is seen, and how it ended is not. It is no status that wait(2) returns.
+const statusUnknown = ^uint32(0)
+
+// againAfter is how long a generation that had been signalled may still poll before
+// it is signalled again: the signal may have been lost with the old handoverd, and
+// a second one makes some programs quit at once.
+const againAfter = time.Second
+
+// restored takes the state up where it was left. Actions are carried out at least
+// once: the state says that they were to be, and not whether they were.
+func (m *machine) restored(e evRestored) {
+	// Who asked for these reloads is gone, and nothing was begun for them.
+	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool { return j.Stage != JobRunning })
+	if m.s.Stop != nil {
+		m.unstop()
+	}
+	for _, a := range e.Gone {
+		svc, g := m.find(a)
+		switch {
+		case g == nil:
+		case g.PID == 0: // the shim was not told to go, and has ended
+			m.spawnFailed(svc, g, "handoverd was killed while it started this one")
+		case !g.Exited:
+			m.exited(svc, g, statusUnknown)
+		}
+	}
+	for _, name := range m.s.Order {
+		svc := m.s.Services[name]
+		for _, g := range svc.Generations {
+			if !slices.Contains(e.Gone, ref(svc, g)) || g.Exited {
+				g.Deaf = g.Deaf || slices.Contains(e.Deaf, ref(svc, g))
+				m.resume(svc, g)
+			}
+		}
+		if svc.Spec != nil && !svc.Removed && svc.Restart == nil && svc.Upgrade == nil &&
+			svc.Serving() == nil && svc.coming() == nil {
+			svc.Restart = &Restart{At: m.now, Failures: svc.Failures}
+		}
+	}
+}
+
+// resume repeats what may not have been done for a generation.
+func (m *machine) resume(svc *Service, g *Generation) {
+	a := ref(svc, g)
+	switch g.Phase {
+	case PhaseStarting:
+		if g.Hello && g.AcceptSent {
+			m.do(acAccept{a})
+		}
+	case PhaseBaking, PhaseServing:
+		if g.Hello {
+			m.lateHello(svc, g)
+		}
+	case PhaseDraining:
+		switch {
+		case g.Untold, g.Exited:
+		case g.Hello && !g.Answered && !g.Deaf:
+			m.do(acDrain{a, g.DrainWhy, g.undisturbed()})
+			if g.SignalAt != 0 {
+				g.SignalAt = max(g.SignalAt, m.now.Add(drain.AnswerTimeout))
+			}
+		case g.Signalled && g.Release == ReleasePending:
+			g.AgainAt = m.now.Add(againAfter)
+		}
+	case PhaseEnding:
+		m.do(acKill{a, sigTerm}) // SIGKILL follows at its KillAt
+	case PhaseKilling:
+		g.Killed = m.now
+		m.do(acKill{a, sigKill})
+	}
+}
+
+// again signals a generation once more that polls as if it had never been told.
+func (m *machine) again(svc *Service, g *Generation) {
+	g.AgainAt = 0
+	if g.Release != ReleasePending || g.Exited {
+		return
+	}
+	m.note(svc, g, "info", "it still accepts: signalled again, the signal may have been lost with the old handoverd")
+	m.do(acSignal{ref(svc, g), g.Spec.Drain})
+}
+
+// unstop ends a stop that a handoverd was killed in: whoever starts another one
+// wants the services to run. What was told to drain drains on under its deadline;
+// what was not told yet serves again.
+func (m *machine) unstop() {
+	m.s.Stop = nil
+	for _, name := range m.s.Order {
+		svc := m.s.Services[name]
+		svc.Stop, svc.Budget = StopNone, nil
+		if svc.Lame != nil {
+			svc.Lame = nil
+			m.undo(svc)
+		}
+		for _, g := range slices.Backward(svc.Generations) {
+			switch {
+			case g.Phase != PhaseDraining:
+			case g.Untold && g.Committed != 0 && svc.Serving() == nil && !svc.Removed:
+				m.note(svc, g, "info", "the stop is called off: it serves on")
+				g.Phase, g.DrainBegan, g.DrainWhy, g.KillAt = PhaseServing, 0, "", 0
+				g.Untold, g.Held, g.Leaving, g.EmptyBy, g.Release = false, false, nil, 0, ReleaseNone
+			case g.Untold:
+				g.Held, g.Leaving, g.EmptyBy = false, nil, 0
+				fallthrough
+			case g.DrainWhy == "stop" && g.Spec.shares() && g.Release == ReleaseNone:
+				g.Release, g.ReleaseBy = ReleasePending, m.now.Add(g.Spec.Config.Retire.ReleaseTimeout)
+			}
+		}
+	}
+}
