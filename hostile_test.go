@@ -3,7 +3,6 @@
 package handover_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -73,42 +72,6 @@ func TestOutputFlood(t *testing.T) {
 	if took := time.Since(begin); took > 25*time.Second {
 		t.Errorf("a reload and a stop took %v", took)
 	}
-}
-
-// TestKilledAndStartedAgain: a handoverd that is started after another was killed refuses, names what the other left
-// running, and touches nothing of it; once that has ended it starts.
-func TestKilledAndStartedAgain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs real programs; it runs without -short")
-	}
-	d := StartDaemon(t, plain("", sleeper, "1000"))
-	_, pid := d.Serving("web")
-	state := filepath.Join(d.Dir, "state.json")
-	d.Kill()
-	before, err := os.ReadFile(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Start()
-	want := fmt.Sprintf("programs of an earlier handoverd still run: web generation 1 (pid %d)", pid)
-	if code := d.WaitExit(); code != 1 || !strings.Contains(d.Log(), want) {
-		t.Errorf("it exits with %d, want 1 and %q; log: %s", code, want, d.Log())
-	}
-	if after, err := os.ReadFile(state); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("state: %q, %v, want %q", after, err, before)
-	}
-	for _, f := range []string{"notify/web.1", "log/web.1"} {
-		if _, err := os.Stat(filepath.Join(d.Dir, f)); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it has ended", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
-	d.Start()
-	d.WaitReady()
-	d.Stop()
 }
 
 // TestSocketComesBackDuringCheck: a removed socket that is on its way out when a reload wants it back, and closed before

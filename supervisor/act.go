@@ -66,7 +66,7 @@ func (l *loop) generation(a at) (*Service, *Generation) {
 func (l *loop) send(a at, m wire.Message) {
 	_, g := l.generation(a)
 	c := l.children[a]
-	if c == nil || g == nil || !g.Hello {
+	if c == nil || g == nil || !g.Hello || c.ctl == nil {
 		return
 	}
 	m.Service = a.Service
@@ -134,7 +134,7 @@ func (l *loop) kill(a at, sig unix.Signal) {
 		_ = c.proc.Abort()                                 // a shim that waits for "go" never runs
 		_ = proc.SignalPidfd(c.proc.Pidfd(), unix.SIGKILL) // at once; the sweep finds the rest
 	}
-	l.scan.sweep(sweep{at: a, leader: c.pid, token: c.token, signal: sig})
+	l.scan.sweep(sweep{at: a, leader: c.pid, token: c.token, before: c.bound(), signal: sig})
 }
 
 // reapGeneration ends what handoverd holds of a generation of which nothing is
@@ -146,6 +146,11 @@ func (l *loop) reapGeneration(a at) {
 	delete(l.texts, a)
 	l.output.end(a)
 	if c == nil {
+		return
+	}
+	// One that was adopted is not held, and its number may be that of another child.
+	if c.adopted {
+		c.release()
 		return
 	}
 	if err := l.reaper.Release(c.pid); err != nil && !errors.Is(err, unix.ESRCH) {

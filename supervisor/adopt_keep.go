@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,7 +35,9 @@ type keeping struct {
 	pause  time.Duration     // before the next start
 	sent   map[string]uint64 // by name: what is kept, by its identity
 	fault  string            // what it could not do
-	resent time.Time
+
+	process heldProcess // for the state file
+	resent  time.Time
 }
 
 // keeperOff says why handoverd runs without a keeper, "" if it runs with one.
@@ -61,6 +64,14 @@ func (l *loop) keepable() (items []keeper.Item, ids map[string]uint64) {
 	for key, left := range l.sockets.leaving {
 		if !left.pathGone && l.sockets.open[key] == nil {
 			add(keptSocket+key, left.s.FD(), left.s.Inode())
+		}
+	}
+	for key, fd := range l.spare {
+		if l.sockets.open[key] != nil {
+			continue
+		}
+		if ino, err := socketInode(fd); err == nil {
+			add(keptSocket+key, fd, ino)
 		}
 	}
 	for a, c := range l.children {
@@ -163,7 +174,7 @@ func (l *loop) beginKeeper() error {
 		return err
 	}
 	_ = l.reaper.Release(pid) // reaped as soon as it ends, which its connection tells
-	k.pid, k.began = pid, time.Now()
+	k.name(pid)
 	if k.client, err = l.dialKeeper(); err != nil {
 		l.killKeeper()
 		return err
@@ -178,6 +189,36 @@ func (l *loop) dialKeeper() (c *keeper.Client, err error) {
 		return err
 	})
 	return c, cerr
+}
+
+// name notes which process it is.
+func (k *keeping) name(pid int) {
+	k.pid, k.began, k.process = pid, time.Now(), heldProcess{PID: pid}
+	if started, err := proc.StartTime(pid); err == nil {
+		k.process.StartTime = started
+	}
+}
+
+// adoptKeeper goes on with the keeper that has just handed out what it holds: taken,
+// by name. If none is wanted any more it is ended.
+func (l *loop) adoptKeeper(c *keeper.Client, taken map[string]int) {
+	k := &l.keep
+	k.name(c.PID())
+	k.client, k.pidfd = c, openExactly(k.process.PID, k.process.StartTime)
+	if k.off != "" || c.Version() != keeper.Version {
+		l.log.Info("the keeper of the earlier handoverd is ended", "pid", k.pid)
+		_ = c.Close()
+		k.client = nil
+		l.killKeeper()
+		return
+	}
+	l.watchKeeper()
+	for name, fd := range taken {
+		k.sent[name] = 1
+		if strings.HasPrefix(name, keptSocket) {
+			k.sent[name], _ = socketInode(fd) // 0 is no socket's: it is sent again
+		}
+	}
 }
 
 // watchKeeper begins to listen to a keeper that was just connected to.

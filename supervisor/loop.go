@@ -52,7 +52,13 @@ type loop struct {
 	lookout *lookout
 	ctx     context.Context
 
-	keep keeping // the loop's alone
+	// The loop's alone.
+	keep      keeping
+	pidns     uint64
+	found     *savedState       // what an earlier handoverd has left, until restore
+	elsewhere bool              // of another boot or pid namespace
+	spare     map[string]int    // by key: sockets of the keeper that no state knows; until the first install
+	sources   map[string]string // by key: whom a socket was taken back from
 }
 
 // Run binds the sockets, starts the services and returns when everything has
@@ -89,10 +95,8 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	go l.look()
 	go l.lookOut()
 
+	l.queue(l.restore())
 	l.startKeeper()
-	l.queue(evReload{First: true, Request: l.await(&waiter{
-		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
-	})})
 	err = l.run(ctx)
 
 	close(l.ended)
@@ -133,15 +137,16 @@ func newLoop(s *Supervisor) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
+	pidns, err := proc.PIDNamespace()
+	if err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
+	}
 	if err := proc.SetSubreaper(); err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	dir, err := openRuntimeDir(s.cfg.RuntimeDir)
 	if err != nil {
 		return nil, err
-	}
-	if err := dir.check(boot, s.opts.Log); err != nil {
-		return nil, errors.Join(err, dir.close(false))
 	}
 	out, err := newOutput(dir, s.opts.Output, s.opts.Log)
 	if err != nil {
@@ -162,6 +167,8 @@ func newLoop(s *Supervisor) (*loop, error) {
 		dir: dir, output: out, reaper: proc.NewReaper(),
 	}
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
+	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
+	l.findState(boot)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil
 }
@@ -283,7 +290,7 @@ func (l *loop) turn(e event) {
 // save writes the state file. If that fails what serves goes on serving; the
 // next turn tries again.
 func (l *loop) save() {
-	err := l.dir.save(&l.state)
+	err := l.dir.save(&l.state, l.held())
 	if err != nil && (l.saveErr == nil || err.Error() != l.saveErr.Error()) {
 		l.log.Error("state not written", "err", err)
 	}
@@ -292,6 +299,7 @@ func (l *loop) save() {
 
 // install takes what a preparation has made.
 func (l *loop) install(p *preparation, r prepared) {
+	defer closeFDs(l.spare) // those that were wanted have been copied
 	if r.event.Fault == "" {
 		if err := p.complete(&r, l.sockets.known()); err != nil {
 			r.refuse(err)
@@ -319,6 +327,7 @@ func (l *loop) prepare(job int) {
 	}
 	p := &preparation{
 		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
+		spare: l.spare,
 	}
 	for _, name := range l.state.Order {
 		if !l.state.Services[name].Removed {

@@ -66,6 +66,7 @@ type followed struct {
 	over   chan struct{} // closed when nothing of the generation is left
 
 	mu      sync.Mutex // never held while anything is passed on
+	mark    *os.File   // has the offset of what was passed on; nil: it is not written down
 	offset  int64
 	punched int64
 	skipped int64 // bytes that were not read, and not said to be
@@ -107,16 +108,28 @@ func (o *output) open(a at, spec *Spec, uid, gid int) (stdout, stderr int, done 
 		}
 		return 0, 0, nil, fmt.Errorf("log: %w", err)
 	}
-	file := &followed{
+	file := newFollowed(f, path, a)
+	if file.mark, err = os.Create(path + markSuffix); err != nil {
+		o.log.Warn("where its output was read to is not written down", "service", a.Service, "gen", a.Gen, "err", err)
+	}
+	o.add(a, file)
+	return fd, fd, closeFD, nil
+}
+
+func newFollowed(f *os.File, path string, a at) *followed {
+	return &followed{
 		f: f, path: path, prefix: fmt.Sprintf("%s.%d | ", a.Service, a.Gen),
 		grown: make(chan struct{}, 1), over: make(chan struct{}),
 	}
+}
+
+// add begins to pass a file on.
+func (o *output) add(a at, file *followed) {
 	o.mu.Lock()
 	o.files[a] = file
 	o.mu.Unlock()
 	o.readers.Add(1) // close waits for it
 	go o.pass(file)
-	return fd, fd, closeFD, nil
 }
 
 // rawAppend opens a file for a child to append to, and gives it to the user:
@@ -182,6 +195,9 @@ func (o *output) pass(f *followed) {
 		o.line(f, part)
 	}
 	_ = f.f.Close()
+	if f.mark != nil {
+		_ = f.mark.Close()
+	}
 }
 
 // look returns the size of the file. It gives the blocks of what has been read
@@ -241,6 +257,9 @@ func (o *output) read(f *followed, end int64) bool {
 	}
 	for _, l := range lines {
 		o.line(f, l)
+	}
+	if n > 0 {
+		f.note()
 	}
 	return n > 0
 }
@@ -309,7 +328,7 @@ func (o *output) end(a at) {
 	}
 	delete(o.files, a)
 	o.watch.remove(a)
-	_ = os.Remove(f.path) // it stays open until it has been passed on
+	_, _ = os.Remove(f.path), os.Remove(f.path+markSuffix) // it stays open until it has been passed on
 	close(f.over)
 }
 

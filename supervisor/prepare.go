@@ -22,6 +22,7 @@ type preparation struct {
 	first    bool
 	old      *Config // nil at the start
 	known    map[string]*fdpass.Socket
+	spare    map[string]int // by key: see loop; borrowed until install
 }
 
 // prepared is its result, handed to the loop.
@@ -134,6 +135,11 @@ func (p *preparation) bind(cfg *ServiceConfig, bound map[string]*fdpass.Socket) 
 	for _, sc := range cfg.Sockets {
 		key := socketKey(cfg.Name, sc)
 		if sc.PerGeneration || p.known[key] != nil || bound[key] != nil {
+			continue
+		}
+		s := p.fromSpare(key, sc)
+		if s != nil {
+			bound[key] = s
 			continue
 		}
 		s, err := fdpass.Bind(sc.Addr, sc.Options)

@@ -95,6 +95,7 @@ type sweep struct {
 	at
 	leader int
 	token  string
+	before uint64 // bounds the leader's session where nobody holds its number
 	signal unix.Signal
 
 	next   time.Time
@@ -216,11 +217,11 @@ func (s *scanner) sweepOnce(sw *sweep) {
 	var left int
 	var err error
 	if sw.signal == unix.SIGKILL || !sw.sent {
-		left, err = proc.KillMembers(sw.leader, sw.token, sw.signal)
+		left, err = proc.KillMembersBefore(sw.leader, sw.token, sw.before, sw.signal)
 		sw.sent = true
 	} else {
 		var members []proc.Process
-		members, err = proc.Members(sw.leader, sw.token)
+		members, err = proc.MembersBefore(sw.leader, sw.token, sw.before)
 		left = len(members)
 	}
 	if left > 0 || err != nil {

@@ -32,6 +32,12 @@ type child struct {
 	names  []string
 	token  string
 	pid    int
+
+	// Of one that an earlier handoverd has started, and that is no child of this one.
+	adopted bool
+	exit    *os.File // readable at its end; nil: it has ended
+	over    bool     // that has been seen
+	before  uint64   // in ticks: see bound
 }
 
 // spawn starts the shim of a generation. The program does not run before "go".
@@ -44,13 +50,7 @@ func (l *loop) spawn(a at) {
 	}
 	l.children[a] = c
 	l.queue(evSpawned{at: a, PID: c.proc.PID, StartTime: c.proc.StartTime, Token: c.token})
-	l.readers.Add(2) // Run waits for both
-	go l.readControl(c)
-	go l.readNotify(c)
-	if c.ready != nil {
-		l.readers.Add(1) // Run waits for it too
-		go l.readNewline(c)
-	}
+	l.hear(c)
 }
 
 func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
@@ -209,6 +209,9 @@ func (c *child) release() {
 	}
 	if c.ready != nil {
 		_ = c.ready.Close()
+	}
+	if c.exit != nil {
+		_ = c.exit.Close()
 	}
 	if c.proc != nil {
 		_ = c.proc.Close()

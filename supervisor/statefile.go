@@ -2,15 +2,10 @@ package supervisor
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,10 +22,6 @@ type runtimeDir struct {
 
 // ErrLocked is returned by Run when another handoverd has the runtime directory.
 var ErrLocked = errors.New("another handoverd holds the lock")
-
-// ErrLeft is returned by Run when programs of an earlier handoverd, which was
-// killed, still run.
-var ErrLeft = errors.New("programs of an earlier handoverd still run")
 
 // openRuntimeDir makes the directory (0711, so that a child of another user can
 // reach its own notify socket; all else in it is 0600) and takes the lock,
@@ -97,59 +88,18 @@ func (d *runtimeDir) file(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
-// left names the processes of an earlier handoverd that still run, by the state
-// file that it left. Nothing of them can be taken over in this version, and what
-// they were given in this directory is not to be taken from them.
-func (d *runtimeDir) left(boot string) ([]string, error) {
-	b, err := os.ReadFile(d.file("state.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	var s State
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.file("state.json"), err)
-	}
-	var left []string
-	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
-		for _, g := range s.Services[name].Generations {
-			started, err := proc.StartTime(g.PID)
-			if g.PID != 0 && s.BootID == boot && err == nil && started == g.StartTime {
-				left = append(left, fmt.Sprintf("%s generation %d (pid %d)", name, g.N, g.PID))
-			}
-		}
-	}
-	return left, nil
-}
-
-// check refuses to start beside what an earlier handoverd has left running. A
-// state that cannot be read is no reason not to serve.
-func (d *runtimeDir) check(boot string, log *slog.Logger) error {
-	left, err := d.left(boot)
-	if err != nil {
-		log.Warn("what an earlier handoverd has left is not known", "err", err)
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	return fmt.Errorf("runtime_dir %s: %w: %s; they serve on, and this version cannot take them over: end them, "+
-		"then start again", d.path, ErrLeft, strings.Join(left, ", "))
-}
-
 // save writes the state: temporary file, fsync, rename, fsync of the directory,
 // so that a crash at any point leaves the old state or the new one whole. It
 // does nothing if nothing has changed.
-func (d *runtimeDir) save(s *State) error {
-	b, err := json.Marshal(s)
+func (d *runtimeDir) save(s *State, h held) error {
+	b, err := encodeState(s, h)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	if bytes.Equal(b, d.last) {
 		return nil
 	}
-	if err := d.replace("state.json", b); err != nil {
+	if err := d.replace("state.json", stamped(b, proc.Now())); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	d.last = b

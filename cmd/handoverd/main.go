@@ -29,6 +29,12 @@ func main() {
 		}
 		return
 	}
+	if isFetchHelper() {
+		if err := supervisor.FetchHelper(os.Args[1:]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	if isKeeper() {
 		if err := keep(); err != nil {
 			os.Exit(1)
@@ -37,6 +43,10 @@ func main() {
 	}
 	os.Exit(run(osEnv(), os.Args[1:]))
 }
+
+// isFetchHelper reports whether this process was started to take the sockets of a
+// program of its user.
+func isFetchHelper() bool { return os.Args[0] == supervisor.FetchHelperName }
 
 // isLookHelper reports whether this process was started to look at the programs
 // of another user.

@@ -29,8 +29,8 @@ type Client struct {
 	file *os.File
 	raw  syscall.RawConn
 	buf  []byte
-	// PID is the keeper's, once TakeAll or Wait has read its hello.
-	pid int
+	pid  int // of the keeper, from its hello
+	v    int // the version that it speaks
 }
 
 // Dial connects to the keeper whose socket is in dir, and proves with lock, which
@@ -144,6 +144,9 @@ func (c *Client) TakeAll(timeout time.Duration) (held map[string]int, err error)
 // PID is the keeper's process, 0 until TakeAll or Wait has heard of it.
 func (c *Client) PID() int { return c.pid }
 
+// Version is the version that the keeper speaks, 0 until it is known.
+func (c *Client) Version() int { return c.v }
+
 // Wait returns when the keeper says that it could not hold something (nil) or is
 // gone (the error says why; io.EOF: it has ended).
 func (c *Client) Wait() (complaint string, err error) {
@@ -187,7 +190,7 @@ func (c *Client) recv() (m message, fds []int, err error) {
 	}
 	switch {
 	case m.Verb == verbHello:
-		c.pid = m.PID
+		c.pid, c.v = m.PID, m.V
 	case m.Verb == verbError && c.pid == 0:
 		return message{}, nil, fmt.Errorf("keeper: refused: %s", m.Error)
 	}

@@ -44,6 +44,9 @@ func (c *Client) TakeAll(time.Duration) (map[string]int, error) { return nil, er
 // PID is zero here.
 func (c *Client) PID() int { return 0 }
 
+// Version is zero here.
+func (c *Client) Version() int { return 0 }
+
 // Wait is not supported here.
 func (c *Client) Wait() (string, error) { return "", errOther }
 

@@ -13,6 +13,7 @@
 //	                     udp have one socket.
 //	TESTCHILD_NETWORK    of the socket: tcp (default), tcp4, tcp6, unix
 //	TESTCHILD_ADDR       where it binds without a supervisor; 127.0.0.1:0
+//	TESTCHILD_LINES      not empty: a line to stderr for each request
 //	TESTCHILD_DELAY      a duration, for the modes that wait
 //	TESTCHILD_HEALTH     "NAME NETWORK": the socket of a second server, which
 //	                     answers 200, and

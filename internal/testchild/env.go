@@ -18,6 +18,7 @@ type settings struct {
 	notify           string // NOTIFY_SOCKET
 	sockets          []string
 	readyFD          int // of a newline
+	lines            bool
 	// The health server: its socket and the network of that, its descriptor for
 	// the modes that know only numbers, and the file that decides.
 	healthSocket, healthNetwork string
@@ -31,6 +32,7 @@ func readSettings() (settings, error) {
 		network: os.Getenv("TESTCHILD_NETWORK"),
 		address: os.Getenv("TESTCHILD_ADDR"),
 		notify:  os.Getenv("NOTIFY_SOCKET"),
+		lines:   os.Getenv("TESTCHILD_LINES") != "",
 		sockets: strings.Fields(os.Getenv("TESTCHILD_SOCKETS")),
 	}
 	if len(s.sockets) == 0 {

@@ -75,7 +75,19 @@ func (p *process) server() *drain.Server {
 
 // site is the server for a listener that counts what it accepts.
 func (p *process) site() *http.Server {
-	return &http.Server{Handler: p.counts.handler(site.Handler(p.generation))}
+	h := site.Handler(p.generation)
+	if p.lines {
+		h = talkative(h)
+	}
+	return &http.Server{Handler: p.counts.handler(h)}
+}
+
+// talkative writes a line to stderr for each request, as many servers do.
+func talkative(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		log.Printf("%s %s", r.Method, r.URL.Path)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // native runs the modes that use package handover.

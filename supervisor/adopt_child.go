@@ -1,0 +1,168 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/proc"
+	"github.com/handoverd/handover/internal/sdnotify"
+	"github.com/handoverd/handover/internal/shim"
+	"github.com/handoverd/handover/internal/wire"
+)
+
+// seenLate is how much earlier than it was seen an adopted program's end may have
+// been. What of its session began after that is not believed to be its own.
+const seenLate = 100 * time.Millisecond
+
+// verified is what is held of a generation that an earlier handoverd started: with
+// a pidfd if its main process lives, compared by number, start time and (by the
+// caller) boot and pid namespace, and with none if not. saved is when the
+// state was written.
+func verified(a at, g *Generation, saved proc.Instant) *child {
+	c := &child{at: a, token: g.Token, pid: g.PID, adopted: true, before: proc.Ticks(saved)}
+	fd := -1
+	if !g.Exited {
+		fd = openExactly(g.PID, g.StartTime)
+	}
+	c.proc = shim.Adopted(g.PID, g.StartTime, fd)
+	return c
+}
+
+// adopt takes the channels of a generation, and follows it as if it had been started
+// here. It reports whether nothing that it has said, or will say, is lost.
+func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[string]int) (hears bool) {
+	l.children[c.at] = c
+	for _, k := range g.keys() {
+		h := saved.Held.Sockets[k.Key]
+		c.names, c.inodes, c.addrs = append(c.names, k.Name), append(c.inodes, h.Inode), append(c.addrs, h.Addr)
+	}
+	c.path = l.dir.file("notify", c.String())
+	if err := l.output.resume(c.at, g.Spec); err != nil {
+		l.log.Warn("output is not followed any more", "service", c.Service, "gen", c.Gen, "err", err)
+	}
+	if c.proc.Pidfd() < 0 {
+		return true // it says nothing
+	}
+	if err := l.adoptChannels(g, c, taken); err != nil {
+		l.log.Warn("messages of it may be lost", "service", c.Service, "gen", c.Gen, "err", err)
+	} else {
+		hears = true
+	}
+	if err := c.openExit(); err != nil {
+		l.log.Error("its end will not be seen", "service", c.Service, "gen", c.Gen, "pid", c.pid, "err", err)
+	} else {
+		l.readers.Add(1) // Run waits for it
+		go l.watchExit(c)
+	}
+	return hears
+}
+
+// adoptChannels takes what the keeper held for the generation. A notify socket that is
+// lost is bound anew: the path is all that a program knows of it.
+func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) error {
+	var errs []error
+	take := func(prefix string) (int, bool) {
+		fd, ok := taken[prefix+c.String()]
+		delete(taken, prefix+c.String())
+		if !ok {
+			errs = append(errs, fmt.Errorf("no %s", prefix[:len(prefix)-1]))
+		}
+		return fd, ok
+	}
+	var err error
+	if fd, ok := take(keptControl); ok {
+		if c.ctl, err = wire.NewConn(fd); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if fd, ok := take(keptNotify); ok {
+		c.notify, err = sdnotify.NewSocket(fd, c.path)
+	} else {
+		uid, gid := -1, -1
+		if g.Spec.UID != nil {
+			uid, gid = int(*g.Spec.UID), int(*g.Spec.GID)
+		}
+		c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid)
+	}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if g.Spec.Config.Ready.When == "newline" {
+		if fd, ok := take(keptReady); ok {
+			// Its end of the pipe is non-blocking already, as it was made.
+			c.ready = os.NewFile(uintptr(fd), "newline")
+		}
+	}
+	l.hear(c)
+	return errors.Join(errs...)
+}
+
+// hear begins to read the channels of a generation. Run waits for the readers.
+func (l *loop) hear(c *child) {
+	if c.ctl != nil {
+		l.readers.Add(1)
+		go l.readControl(c)
+	}
+	if c.notify != nil {
+		l.readers.Add(1)
+		go l.readNotify(c)
+	}
+	if c.ready != nil {
+		l.readers.Add(1)
+		go l.readNewline(c)
+	}
+}
+
+// openExit makes the pidfd one that the poller can wait for: no thread is needed for
+// each adopted program. release closes it.
+func (c *child) openExit() error {
+	fd, err := unix.FcntlInt(uintptr(c.proc.Pidfd()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
+	c.exit = os.NewFile(uintptr(fd), "pidfd")
+	return nil
+}
+
+// watchExit tells the loop when an adopted program has ended. It is nobody's child
+// here, so that how it ended is not known. Run waits for it.
+func (l *loop) watchExit(c *child) {
+	defer l.readers.Done()
+	raw, err := c.exit.SyscallConn()
+	if err != nil {
+		return
+	}
+	ended := func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, err := unix.Poll(p, 0)
+		return err == nil && p[0].Revents != 0
+	}
+	if raw.Read(ended) != nil {
+		return // closed by release
+	}
+	if n := l.lookout.openOf(c.at); n > 0 {
+		l.post(evOpen{c.at, n})
+	}
+	seen := proc.Ticks(proc.Now().Add(-seenLate))
+	l.call(func() { c.before, c.over = max(c.before, seen), true })
+	l.post(evExited{c.at, statusUnknown})
+}
+
+// bound is up to when processes of its session are surely its own; 0: they all are,
+// because its leader is held.
+func (c *child) bound() uint64 {
+	switch {
+	case !c.adopted:
+		return 0
+	case c.over || c.proc.Pidfd() < 0:
+		return c.before
+	}
+	return proc.Ticks(proc.Now()) // it lives
+}

@@ -1,0 +1,276 @@
+package supervisor
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/fdpass"
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// takeLimit is how long the keeper may take to hand out what it has.
+const takeLimit = 5 * time.Second
+
+// restore takes back what an earlier handoverd has left, as far as it can be had:
+// the sockets, the channels, and the generations that live. It returns the event
+// that the loop begins with: evRestored, or, where nothing is there to go on with,
+// the reload of a first start.
+//
+// It runs on the loop's goroutine, before the first turn. Nothing is signalled here
+// and nothing closed that somebody else holds, so a restore that ends in the middle
+// leaves all as it was.
+func (l *loop) restore() event {
+	taken := l.takeKept()
+	defer func() { closeFDs(taken) }() // what nobody wants
+	saved, elsewhere := l.found, l.elsewhere
+	l.found = nil
+	if saved != nil && !elsewhere {
+		if back := l.adoptable(saved, taken); back != nil {
+			return *back
+		}
+		l.log.Info("nothing is left of the earlier handoverd: a fresh start")
+	}
+	if saved != nil {
+		l.state.Numbers, l.state.LastJob = numbersOf(&saved.State), saved.LastJob
+	}
+	l.spareSockets(saved, taken)
+	return evReload{First: true, Request: l.await(&waiter{
+		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
+	})}
+}
+
+// adoptable goes on with a state, if anything of it is left: a generation that
+// lives, or a socket. Else it returns nil.
+func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
+	var back evRestored
+	living := map[at]*child{}
+	for _, name := range saved.Order {
+		svc := saved.Services[name]
+		for _, g := range svc.Generations {
+			c := verified(ref(svc, g), g, saved.Saved)
+			if c.proc.Pidfd() < 0 {
+				back.Gone = append(back.Gone, c.at)
+			}
+			living[c.at] = c
+		}
+	}
+	sockets := l.adoptSockets(saved, taken, living)
+	if len(sockets) == 0 && len(back.Gone) == len(living) || len(saved.Order) == 0 {
+		for _, c := range living {
+			c.release()
+		}
+		for _, s := range sockets {
+			_ = s.Close()
+		}
+		return nil
+	}
+	l.state = saved.State
+	l.config = l.s.cfg
+	l.sockets.add(sockets)
+	for _, a := range slices.SortedFunc(maps.Keys(living), compareAt) {
+		svc := l.state.Services[a.Service]
+		if !l.adopt(svc.gen(a.Gen), living[a], saved, taken) {
+			back.Deaf = append(back.Deaf, a)
+		}
+	}
+	slices.SortFunc(back.Gone, compareAt)
+	l.log.Info("taken over from a handoverd that was killed", "generations", len(living)-len(back.Gone),
+		"gone", len(back.Gone), "sockets", len(sockets))
+	if l.state.Digest != l.s.cfg.Digest {
+		l.log.Warn("config differs: what runs goes on as it was started, and nothing is reloaded until somebody asks",
+			"running", l.state.Digest, "file", l.s.cfg.Digest)
+	}
+	return &back
+}
+
+func compareAt(a, b at) int {
+	if c := strings.Compare(a.Service, b.Service); c != 0 {
+		return c
+	}
+	return a.Gen - b.Gen
+}
+
+// takeKept has the keeper hand out all that it holds, by name. The caller owns it.
+// A keeper that does not is ended: while it lives nobody else can bind its
+// addresses.
+func (l *loop) takeKept() map[string]int {
+	c, err := l.dialKeeper()
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	var taken map[string]int
+	if err == nil {
+		taken, err = c.TakeAll(takeLimit)
+	}
+	if err != nil {
+		l.log.Error("the keeper of the earlier handoverd hands nothing out", "err", err)
+		if c != nil {
+			_ = c.Close()
+		}
+		if l.found != nil && !l.elsewhere {
+			l.endStranger(l.found.Held.Keeper)
+		}
+		return nil
+	}
+	l.adoptKeeper(c, taken)
+	return taken
+}
+
+// endStranger ends a process that is exactly the one that the state names.
+func (l *loop) endStranger(p heldProcess) {
+	fd := openExactly(p.PID, p.StartTime)
+	if fd < 0 {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := proc.SignalPidfd(fd, unix.SIGKILL); err != nil {
+		l.log.Error("the keeper of the earlier handoverd was not ended", "pid", p.PID, "err", err)
+	}
+}
+
+// openExactly opens the process with this number and start time; -1 if it is gone.
+func openExactly(pid int, started uint64) int {
+	if pid <= 0 {
+		return -1
+	}
+	fd, err := proc.OpenPidfd(pid)
+	if err != nil {
+		return -1
+	}
+	// Compared after it was opened: the number may have been used again before.
+	if now, err := proc.StartTime(pid); err != nil || now != started {
+		_ = unix.Close(fd)
+		return -1
+	}
+	return fd
+}
+
+func closeFDs(fds map[string]int) {
+	for name, fd := range fds {
+		_ = unix.Close(fd)
+		delete(fds, name)
+	}
+}
+
+// adoptSockets takes back every socket of the state that can be had: from the
+// keeper, else from a generation that holds it. Each is compared with the state.
+func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[at]*child) map[string]*fdpass.Socket {
+	out := map[string]*fdpass.Socket{}
+	missing := map[string]heldSocket{}
+	for key, h := range saved.Held.Sockets {
+		fd, ok := taken[keptSocket+key]
+		if !ok {
+			missing[key] = h
+			continue
+		}
+		delete(taken, keptSocket+key)
+		if s := l.adoptSocket(fd, key, h, "the keeper"); s != nil {
+			out[key] = s
+		} else {
+			missing[key] = h
+		}
+	}
+	l.fetchMissing(missing, living, saved, out)
+	for key, h := range missing {
+		if out[key] == nil {
+			l.log.Error("socket not taken back: nobody that may be asked holds it", "socket", h.Addr.String())
+		}
+	}
+	return out
+}
+
+// adoptSocket takes fd and makes a socket of it, if it is the one of the state.
+func (l *loop) adoptSocket(fd int, key string, h heldSocket, from string) *fdpass.Socket {
+	s, err := takeSocket(fd, h)
+	if err != nil {
+		l.log.Error("socket not taken back", "socket", h.Addr.String(), "from", from, "err", err)
+		_ = unix.Close(fd)
+		return nil
+	}
+	if _, ok := pathOf(s); ok {
+		// Some programs remove it when their parent has changed (nginx).
+		if err := s.Restore(); err != nil {
+			l.log.Warn("path not brought back", "socket", h.Addr.String(), "err", err)
+		}
+	}
+	l.sources[key] = from
+	return s
+}
+
+// takeSocket takes fd if it succeeds. A stop may have been under way: its filter is
+// detached before anything else, and a listener that was shut down listens again.
+func takeSocket(fd int, h heldSocket) (*fdpass.Socket, error) {
+	if ino, err := socketInode(fd); err != nil || ino != h.Inode {
+		return nil, errors.Join(err, errors.New("it is another socket than the one in the state"))
+	}
+	if isInet(h.Addr.Kind) && !h.Addr.Kind.Datagram() {
+		if err := takeConnections(fd); err != nil {
+			return nil, err
+		}
+	}
+	s, err := fdpass.Adopt(fd, h.Addr, h.Options)
+	if errors.Is(err, fdpass.ErrShutDown) && isInet(h.Addr.Kind) && !h.Addr.Kind.Datagram() {
+		if err := os.NewSyscallError("listen", unix.Listen(fd, max(h.Options.Backlog, 1))); err != nil {
+			return nil, err
+		}
+		s, err = fdpass.Adopt(fd, h.Addr, h.Options)
+	}
+	return s, err
+}
+
+func socketInode(fd int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	return st.Ino, nil
+}
+
+// spareSockets keeps the sockets of the keeper for a fresh start: the preparation
+// takes those that it would else have to bind, with their queues. Without a state
+// they are believed if they are what their key says.
+func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
+	for name, fd := range taken {
+		key, ok := strings.CutPrefix(name, keptSocket)
+		if !ok {
+			continue
+		}
+		if _, err := socketInode(fd); err != nil {
+			continue
+		}
+		delete(taken, name)
+		l.spare[key] = fd
+	}
+	if len(l.spare) > 0 && saved == nil {
+		l.log.Warn("sockets of an earlier handoverd are taken from its keeper; its programs, if any live, are not known",
+			"sockets", len(l.spare))
+	}
+}
+
+// fromSpare makes a socket of a copy of what the keeper of an earlier handoverd
+// held under the key, if it is what is configured; nil if not.
+func (p *preparation) fromSpare(key string, sc SocketConfig) *fdpass.Socket {
+	fd, ok := p.spare[key]
+	if !ok {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	ino, err := socketInode(fd)
+	if err == nil {
+		var s *fdpass.Socket
+		if s, err = takeSocket(fd, heldSocket{Addr: sc.Addr, Options: sc.Options, Inode: ino}); err == nil {
+			return s
+		}
+	}
+	_ = unix.Close(fd)
+	return nil
+}

@@ -1,0 +1,162 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/handoverd/handover/fdpass"
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// held is what stands in the state file beside the state: what the next handoverd
+// needs to recognise what it takes back.
+type held struct {
+	// PIDNS is the pid namespace in which process numbers mean something.
+	PIDNS   uint64                `json:"pid_namespace"`
+	Sockets map[string]heldSocket `json:"sockets,omitempty"` // by key
+	Keeper  heldProcess           `json:"keeper,omitzero"`
+}
+
+// heldSocket is a bound socket: where (port 0 is resolved), with what options, and
+// the number by which its descriptors are recognised.
+type heldSocket struct {
+	Addr    fdpass.Addr    `json:"addr"`
+	Options fdpass.Options `json:"options"`
+	Inode   uint64         `json:"inode"`
+}
+
+type heldProcess struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"`
+}
+
+// savedState is the state file.
+type savedState struct {
+	State
+	// Saved is when it was written: handoverd lived then.
+	Saved proc.Instant `json:"saved"`
+	Held  held         `json:"held"`
+}
+
+// held describes what there is now.
+func (l *loop) held() held {
+	h := held{PIDNS: l.pidns, Sockets: map[string]heldSocket{}, Keeper: l.keep.process}
+	for key, s := range l.sockets.open {
+		h.Sockets[key] = heldSocket{Addr: s.Addr(), Options: s.Options(), Inode: s.Inode()}
+	}
+	for key, left := range l.sockets.leaving {
+		if _, open := h.Sockets[key]; !open && !left.pathGone {
+			h.Sockets[key] = heldSocket{Addr: left.s.Addr(), Options: left.s.Options(), Inode: left.s.Inode()}
+		}
+	}
+	return h
+}
+
+// encode is the state file but for its first key, the time of writing, so that a
+// state that has not changed is recognised.
+func encodeState(s *State, h held) ([]byte, error) {
+	return json.Marshal(struct {
+		*State
+		Held held `json:"held"`
+	}{s, h})
+}
+
+// stamped puts the time of writing first.
+func stamped(b []byte, now proc.Instant) []byte {
+	out := make([]byte, 0, len(b)+40)
+	out = append(out, `{"saved":`...)
+	out = strconv.AppendInt(out, int64(now), 10)
+	return append(append(out, ','), b[1:]...)
+}
+
+// errNewer is wrapped by the error about a state file of a later version.
+var errNewer = errors.New("written by a newer handoverd")
+
+// decodeState reads a state file. What transition could not go on from is an error.
+func decodeState(b []byte) (*savedState, error) {
+	var version struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return nil, err
+	}
+	if version.Version > StateVersion {
+		return nil, fmt.Errorf("%w: version %d, this build reads %d", errNewer, version.Version, StateVersion)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	s := new(savedState)
+	if err := d.Decode(s); err != nil {
+		return nil, err
+	}
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if !sound(s.Saved) {
+		return nil, fmt.Errorf("%w: when it was written", errState)
+	}
+	return s, nil
+}
+
+// errElsewhere is wrapped by the reasons why a good state is not gone on with.
+var errElsewhere = errors.New("of another boot or pid namespace")
+
+// readState reads the state of an earlier handoverd: nil if there is none. A file
+// that is damaged or newer is set aside under another name, never obeyed: its error says so.
+// One of another boot or pid namespace comes with an error that wraps errElsewhere:
+// of it the numbers alone mean something.
+func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
+	path := d.file("state.json")
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var s *savedState
+	if err == nil {
+		s, err = decodeState(b)
+	}
+	switch {
+	case err != nil:
+		aside := path + ".damaged"
+		if errors.Is(err, errNewer) {
+			aside = path + ".newer"
+		}
+		if moveErr := os.Rename(path, aside); moveErr != nil {
+			return nil, fmt.Errorf("%s: %w; it could not be set aside: %w", path, err, moveErr)
+		}
+		return nil, fmt.Errorf("%s: %w; set aside as %s, and nothing in it is used", path, err, aside)
+	case s.BootID != boot:
+		return s, fmt.Errorf("%s: %w: the machine was restarted since it was written", path, errElsewhere)
+	case s.Held.PIDNS != pidns:
+		return s, fmt.Errorf("%s: %w: process numbers in it are those of pid namespace %d, and here of %d",
+			path, errElsewhere, s.Held.PIDNS, pidns)
+	}
+	return s, nil
+}
+
+// numbersOf is what a fresh start keeps of an earlier state: a number is never used again.
+func numbersOf(s *State) map[string]int {
+	n := map[string]int{}
+	for name, last := range s.Numbers {
+		n[name] = last
+	}
+	for name, svc := range s.Services {
+		n[name] = svc.LastN
+	}
+	return n
+}
+
+// findState reads what an earlier handoverd has left, for restore.
+func (l *loop) findState(boot string) {
+	found, err := l.dir.readState(boot, l.pidns)
+	l.found, l.elsewhere = found, errors.Is(err, errElsewhere)
+	switch {
+	case l.elsewhere:
+		l.log.Info("the state of an earlier handoverd is not gone on with", "why", err)
+	case err != nil:
+		l.log.Error("the state of an earlier handoverd cannot be used: a fresh start", "err", err)
+	}
+}
