@@ -40,7 +40,7 @@ func TestStopDurations(t *testing.T) {
 		"Stop.Deadline": func(t *testing.T, d time.Duration) {
 			s := plain(t, func(s *Spec) { s.Config.Stop.Deadline, s.Config.Retire.KillGrace = d, 100*time.Millisecond })
 			s.send(evStop{}).want("signal web1 10")
-			s.after(d-100*time.Millisecond).want("signal web1 15").after(100*time.Millisecond - 1).want().after(1).want("kill web1 9")
+			s.after(d - 100*time.Millisecond).want("signal web1 15").after(100*time.Millisecond - 1).want().after(1).want("kill web1 9")
 		},
 		"Stop.LameDuck.For": func(t *testing.T, d time.Duration) {
 			at(lame(t, LameDuckConfig{Until: "timer", For: d, Max: hour}), d, over("timer", d)...)
@@ -66,7 +66,7 @@ func TestStopDurations(t *testing.T) {
 		},
 		"Retire.KillGrace": func(t *testing.T, d time.Duration) {
 			s := retired(t, func(s *Spec) { s.Config.Retire.ParentShutdown, s.Config.Retire.KillGrace = hour, d })
-			s.after(hour-d-time.Minute).any().after(time.Minute).want("signal web1 15").after(d-1).want().after(1).want("kill web1 9")
+			s.after(hour - d - time.Minute).any().after(time.Minute).want("signal web1 15").after(d - 1).want().after(1).want("kill web1 9")
 		},
 		"Retire.ReleaseTimeout": func(t *testing.T, d time.Duration) {
 			s := plain(t, func(s *Spec) { s.Config.Retire.ReleaseTimeout = d }).reload().prepared(web())
