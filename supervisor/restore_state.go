@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 
@@ -140,9 +141,7 @@ func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
 // numbersOf is what a fresh start keeps of an earlier state: a number is never used again.
 func numbersOf(s *State) map[string]int {
 	n := map[string]int{}
-	for name, last := range s.Numbers {
-		n[name] = last
-	}
+	maps.Copy(n, s.Numbers)
 	for name, svc := range s.Services {
 		n[name] = svc.LastN
 	}
