@@ -13,11 +13,15 @@ import (
 var echo = grpc.ServiceDesc{
 	ServiceName: "handover.Echo",
 	HandlerType: (*any)(nil),
-	Methods:     []grpc.MethodDesc{{MethodName: "Say", Handler: say}},
-	Streams:     []grpc.StreamDesc{{StreamName: "Spell", Handler: spell, ServerStreams: true}},
+	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(
+		_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor,
+	) (any, error) {
+		return say(ctx, decode, intercept)
+	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Spell", Handler: spell, ServerStreams: true}},
 }
 
-func say(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+func say(ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.StringValue)
 	if err := decode(in); err != nil {
 		return nil, err
