@@ -124,9 +124,6 @@ func (b *bench) cycle(ctx context.Context, t target, generation int) (gone time.
 	return gone, b.stretch(ctx)
 }
 
-// steadyName is the name of the windows in which nothing is reloaded.
-const steadyName = "steady"
-
 // stretch is a steady one, with a window of its own, so that both kinds are measured in the same way.
 func (b *bench) stretch(ctx context.Context) error {
 	if err := pause(ctx, settled); err != nil {

@@ -10,6 +10,9 @@ import (
 	"github.com/handoverd/handover/internal/drill"
 )
 
+// steadyName is the name of the windows in which nothing is reloaded.
+const steadyName = "steady"
+
 // block is what one turn measured.
 type block struct {
 	ReloadMS []float64            // from the trigger until a client had an answer of the new generation
