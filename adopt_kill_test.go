@@ -3,7 +3,10 @@
 package handover_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -36,17 +39,21 @@ func kills() int {
 type killRow struct {
 	name    string
 	config  func(*testing.T, *Daemon) string
+	wrapper []string     // that handoverd is started by
+	header  string       // of the load
 	loads   []drill.Load // beside fresh connections
-	service string
 }
 
-// killedService is a child with a phase long enough to be killed in it: 300 ms of settle, 400 ms of bake, and a drain
-// that lasts as long as the slowest request.
-func killedService(env, more string) childService {
-	return childService{
-		env:    `TESTCHILD_LINES = "1"` + env,
-		ready:  "settle = \"300ms\"\nbake = \"400ms\"\n" + more,
-		retire: "parent_shutdown = \"1m\"",
+// killReady makes phases long enough to be killed in them; a drain lasts as long as the slowest request.
+const killReady = "settle = \"300ms\"\nbake = \"400ms\"\n"
+
+// nonRoot starts a program as another user than root, who has no rights at all.
+var nonRoot = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
+
+// forNobody is a row's child with what it needs to run as another user.
+func forNobody(more string) func(*testing.T, *Daemon) string {
+	return func(t *testing.T, d *Daemon) string {
+		return testchildConfig("ok", more)(t, d, "") + "[service.web.ready]\nwhen = \"native\"\n" + killReady
 	}
 }
 
@@ -56,35 +63,77 @@ func TestHandoverdKilled(t *testing.T) {
 	}
 	streams := drill.Load{Mode: drill.ModeStream, Clients: 8, Delay: 300 * time.Millisecond, Spread: 700 * time.Millisecond}
 	posts := drill.Load{Mode: drill.ModePost, Clients: 8, Pause: 20 * time.Millisecond}
+	child := func(mode, when string) func(*testing.T, *Daemon) string {
+		return func(t *testing.T, d *Daemon) string {
+			return childService{
+				mode: mode, when: when, env: `TESTCHILD_LINES = "1"`, ready: killReady, retire: "parent_shutdown = \"1m\"",
+			}.toml(t, d)
+		}
+	}
 	rows := []killRow{
-		{
-			name: "native", loads: []drill.Load{posts, streams}, service: "web",
-			config: func(t *testing.T, d *Daemon) string { return killedService("", "").toml(t, d) },
-		},
-		{
-			name: "notify", loads: []drill.Load{posts}, service: "web",
-			config: func(t *testing.T, d *Daemon) string {
-				p := killedService("", "")
-				p.mode, p.when = "accept-notify", "notify"
-				return p.toml(t, d)
-			},
-		},
+		{name: "native", config: child("ok", "native"), loads: []drill.Load{posts, streams}},
+		{name: "sd_notify", config: child("accept-notify", "notify"), loads: []drill.Load{posts}},
+		{name: "dropped by the shim, no CAP_SYS_PTRACE", wrapper: withoutPtrace, config: forNobody(`user = "nobody"`), loads: []drill.Load{posts}},
+		{name: "handoverd is not root", wrapper: nonRoot, config: forNobody(""), loads: []drill.Load{posts}},
+		{name: "HAProxy drops its user", config: killedHAProxy, header: haproxyHeader, loads: []drill.Load{posts}},
+		{name: "HAProxy, no keeper", config: func(t *testing.T, d *Daemon) string {
+			// Nor a program that speaks the child protocol, whose channel nobody would hold.
+			return "keeper = \"none\"\n" + rewrite(t, killedHAProxy(t, d), Program(t, goserverProgram)+"\"]\n",
+				Program(t, testchildProgram)+"\"]\nenv = { TESTCHILD_MODE = \"accept-raw\" }\n")
+		}, header: haproxyHeader, loads: []drill.Load{posts}},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) { row.run(t) })
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			row.run(t)
+		})
 	}
+}
+
+// killedHAProxy is the example's HAProxy before the example's server, which gives up root by itself.
+func killedHAProxy(t *testing.T, d *Daemon) string {
+	t.Helper()
+	app, file := fmt.Sprintf("127.0.0.1:%d", FreePort(t)), filepath.Join(d.Dir, "haproxy.cfg")
+	text := rewrite(t, exampleFile(t, "haproxy.cfg"), "127.0.0.1:8081", app,
+		"    maxconn 4000\n", "    maxconn 4000\n    user nobody\n    group nogroup\n")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return rewrite(t, exampleFile(t, "handoverd.toml"),
+		"runtime_dir = \"build/haproxy\"\n", "",
+		"examples/haproxy/haproxy.cfg", file,
+		"127.0.0.1:8080", fmt.Sprintf("127.0.0.1:%d", FreePort(t)),
+		"127.0.0.1:8081", app,
+		"bin/goserver", Program(t, goserverProgram),
+		"[service.web.retire]\n", "[service.web.ready]\n"+killReady+"\n[service.web.retire]\n")
+}
+
+func (row *killRow) start(d *Daemon) {
+	if len(row.wrapper) == 0 {
+		d.Start()
+		return
+	}
+	d.startUnder(d.t.(*testing.T), nil, row.wrapper...)
 }
 
 func (row *killRow) run(t *testing.T) {
 	d := NewDaemon(t)
+	publicProgram(t, handoverdProgram)
 	d.Configure(row.config(t, d))
-	d.Start()
+	if len(row.wrapper) > 0 && row.wrapper[1] == nonRoot[1] {
+		for _, path := range []string{d.Dir, d.ConfigFile()} {
+			if err := os.Chown(path, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	row.start(d)
 	d.WaitReady()
 	s := &scene{Daemon: d, t: t}
-	address := s.address(row.service, "http")
-	loads := []*traffic{s.fresh(address)}
-	for _, l := range row.loads {
-		l.Network, l.Address = "tcp", address
+	fresh := drill.Load{Mode: drill.ModeFresh, Rate: 300, Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond}
+	var loads []*traffic
+	for _, l := range append([]drill.Load{fresh}, row.loads...) {
+		l.Network, l.Address, l.GenerationHeader = "tcp", s.address("web", "http"), row.header
 		loads = append(loads, s.load(string(l.Mode), l))
 	}
 	table := map[string]int{}
@@ -107,25 +156,25 @@ func (row *killRow) run(t *testing.T) {
 // that: one generation serves in the end, the one before or the new one.
 func (row *killRow) killOnce(t *testing.T, s *scene, phase string) {
 	t.Helper()
-	before, _ := s.Serving(row.service)
+	before, _ := s.Serving("web")
 	next := 0 // the number of the new one, where there is one
 	if phase != "serving" {
 		events := s.Follow()
 		s.HUP()
 		e := s.WaitEvent(events, phase, func(e supervisor.Event) bool {
-			return e.Kind == "transition" && e.Service == row.service && (e.Generation > before) == (phase != "draining") &&
+			return e.Kind == "transition" && e.Service == "web" && (e.Generation > before) == (phase != "draining") &&
 				e.To == killPhaseSeen[phase]
 		})
 		next = e.Generation
 	}
 	s.Kill()
 	<-time.After(rand.N(2 * time.Second)) // how long nobody is there is part of the scenario
-	s.Start()
+	row.start(s.Daemon)
 	st := s.WaitStatus("one generation is left and serves", func(st *supervisor.Status) bool {
 		return len(st.Services) > 0 && st.Ready && len(st.Reloads) == 0 &&
 			!slices.ContainsFunc(st.Services, func(v supervisor.ServiceStatus) bool { return len(v.Generations) != 1 })
 	})
-	i := slices.IndexFunc(st.Services, func(v supervisor.ServiceStatus) bool { return v.Name == row.service })
+	i := slices.IndexFunc(st.Services, func(v supervisor.ServiceStatus) bool { return v.Name == "web" })
 	after := st.Services[i].Generations[0].Generation
 	t.Logf("killed while %s: generation %d before, %d after", phase, before, after)
 	switch {

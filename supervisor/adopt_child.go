@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,11 +66,12 @@ func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[strin
 // lost is bound anew: the path is all that a program knows of it.
 func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) error {
 	var errs []error
+	var lost []string
 	take := func(prefix string) (int, bool) {
 		fd, ok := taken[prefix+c.String()]
 		delete(taken, prefix+c.String())
 		if !ok {
-			errs = append(errs, fmt.Errorf("no %s", prefix[:len(prefix)-1]))
+			lost = append(lost, strings.TrimSuffix(prefix, "/"))
 		}
 		return fd, ok
 	}
@@ -98,6 +100,9 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 		}
 	}
 	l.hear(c)
+	if len(lost) > 0 {
+		errs = append(errs, fmt.Errorf("the keeper did not have its channels: %s", strings.Join(lost, ", ")))
+	}
 	return errors.Join(errs...)
 }
 

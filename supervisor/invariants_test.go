@@ -40,6 +40,10 @@ func newLedger() ledger {
 
 // check checks one step.
 func (w *walk) check(prev *State, e event, next *State, acts []action) {
+	_, restored := e.(evRestored)
+	if restored {
+		w.crashed(prev, next)
+	}
 	for _, a := range acts {
 		w.checkAction(prev, e, next, a)
 	}
@@ -55,7 +59,9 @@ func (w *walk) check(prev *State, e event, next *State, acts []action) {
 			w.fail("%s was forgotten with generations", name)
 		}
 	}
-	w.checkStop(prev, next, acts)
+	if !restored { // which calls it off
+		w.checkStop(prev, next, acts)
+	}
 	if ev, ok := e.(evSpawned); ok && w.ledger.lives[ev.at] != nil {
 		w.ledger.lives[ev.at].spawnEvent = true
 	}

@@ -89,6 +89,7 @@ func TestPropertyRandomWalks(t *testing.T) {
 		"aborted", "aborted, then a newer one",
 		"lame duck by timer", "lame duck by probes", "lame duck by exec", "lame duck by http", "lame duck by max", "lame duck by stop now",
 		"held after its queue was empty", "forced", "exclusive",
+		"restored", "restored in a stop", "serves on after a stop",
 	} {
 		if _, ok := seen.Load(what); !ok && faults.Load() == 0 && walks >= 20_000 {
 			t.Errorf("no walk has come to: %s", what)

@@ -76,7 +76,7 @@ func (m *machine) resume(svc *Service, g *Generation) {
 	case PhaseDraining:
 		switch {
 		case g.Untold, g.Exited:
-		case g.Hello && !g.Answered && !g.Deaf:
+		case g.Hello && !g.Answered && !g.Deaf && !g.Signalled && !g.Termed:
 			m.do(acDrain{a, g.DrainWhy, g.undisturbed()})
 			if g.SignalAt != 0 {
 				g.SignalAt = max(g.SignalAt, m.now.Add(drain.AnswerTimeout))
@@ -95,7 +95,7 @@ func (m *machine) resume(svc *Service, g *Generation) {
 // again signals a generation once more that polls as if it had never been told.
 func (m *machine) again(svc *Service, g *Generation) {
 	g.AgainAt = 0
-	if g.Release != ReleasePending || g.Exited {
+	if g.Release != ReleasePending || g.Answered || g.Termed {
 		return
 	}
 	m.note(svc, g, "info", "it still accepts: signalled again, the signal may have been lost with the old handoverd")

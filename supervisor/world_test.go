@@ -25,6 +25,7 @@ type world struct {
 	requests int
 	stops    int
 	lames    int // requests for a lame duck
+	crashes  int
 }
 
 // program is what stands behind a generation.
@@ -324,6 +325,9 @@ func (w *world) next(s *State) event {
 	w.now += proc.Instant(w.rnd.IntN(int(5 * time.Millisecond)))
 	if w.hostile && w.chance(25) {
 		return w.junk(s)
+	}
+	if w.chance(2) {
+		return w.crash(s)
 	}
 	switch n := w.rnd.IntN(100); {
 	case n < 55 && len(w.inbox) > 0:
