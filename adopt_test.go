@@ -3,32 +3,356 @@
 package handover_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/supervisor"
 )
 
-// TestTakenOver: a handoverd that is started after another was killed goes on with its generations, and reloads.
-func TestTakenOver(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and runs real programs; it runs without -short")
-	}
-	d := StartDaemon(t, goserver(t, FreePort(t)))
-	d.MustReload()
-	generation, pid := d.Serving("web")
-	keeper := keeperOf(d, 0)
+// again kills handoverd and starts it again.
+func again(d *Daemon) {
+	d.t.Helper()
 	d.Kill()
 	d.Start()
-	st := d.WaitStatus("ready", func(s *supervisor.Status) bool { return s.Ready })
-	if g, p := d.Serving("web"); g != generation || p != pid {
+}
+
+// TestTakenOver: a handoverd that is started after another was killed goes on with its generations and its keeper, and
+// reloads.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{})
+	s.MustReload()
+	generation, pid := s.Serving("web")
+	keeper := keeperOf(s.Daemon, 0)
+	again(s.Daemon)
+	st := s.WaitStatus("ready", func(st *supervisor.Status) bool { return st.Ready })
+	if g, p := s.Serving("web"); g != generation || p != pid {
 		t.Errorf("generation %d (pid %d) serves, want %d (pid %d)", g, p, generation, pid)
 	}
 	if st.Keeper.PID != keeper {
 		t.Errorf("keeper %d, want the one that there was, %d", st.Keeper.PID, keeper)
 	}
-	if r := d.MustReload(); r.Results[0].Generation != generation+1 || r.Results[0].Old != generation {
+	if from := s.socket("web", "http").TakenFrom; from != "the keeper" {
+		t.Errorf("the socket was taken from %q", from)
+	}
+	if r := s.MustReload(); r.Results[0].Generation != generation+1 || r.Results[0].Old != generation {
 		t.Errorf("the reload after it: %+v", r)
 	}
-	d.WaitStatus("only the newest lives", func(s *supervisor.Status) bool { return len(s.Services[0].Generations) == 1 })
+	s.only("web", generation+1)
+	s.Stop()
+}
+
+// TestTakenFrom: without a keeper a socket comes from the program that has it, or from a helper that runs as its user.
+func TestTakenFrom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	tests := []struct {
+		name, more, from string
+		wrapper          []string
+	}{
+		{"the program", "", "pidfd_getfd", nil},
+		{"another user's program", `user = "nobody"`, "pidfd_getfd", nil},
+		{"another user's program, no CAP_SYS_PTRACE", `user = "nobody"`, "pidfd_getfd as user 65534", withoutPtrace},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := NewDaemon(t)
+			publicProgram(t, handoverdProgram)
+			d.Configure("keeper = \"none\"\n" + stepsConfig(tt.more, "serve 3")(t, d, ""))
+			start := func() {
+				if tt.wrapper == nil {
+					d.Start()
+				} else {
+					d.startUnder(t, nil, tt.wrapper...)
+				}
+				d.WaitReady()
+			}
+			start()
+			_, pid := d.Serving("web")
+			d.Kill()
+			start()
+			if _, p := d.Serving("web"); p != pid {
+				t.Errorf("process %d serves, want %d", p, pid)
+			}
+			if s := d.Service("web").Sockets; len(s) != 1 || s[0].TakenFrom != tt.from || !s[0].Listening {
+				t.Fatalf("socket: %+v, want it taken from %q", s, tt.from)
+			}
+			d.MustReload()
+			d.Stop()
+		})
+	}
+}
+
+// TestTakenOverInBackOff: the program has died and waits in its back-off, so that the keeper alone holds the socket.
+// Nobody is refused, and the wait goes on.
+func TestTakenOverInBackOff(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{restart: longBackOff})
+	fresh := s.fresh(s.address("web", "http"))
+	s.kill("web")
+	s.WaitStatus("the restart waits", func(st *supervisor.Status) bool { return st.Services[0].RestartIn > 300 })
+	inode := s.socket("web", "http").Inode
+	again(s.Daemon)
+	st := s.WaitStatus("it is there", func(*supervisor.Status) bool { return true })
+	if svc := st.Services[0]; svc.RestartIn < 300 || svc.Failure == nil || svc.Failure.Generation != 1 {
+		t.Errorf("the wait and its reason are lost: %+v", svc)
+	}
+	if got := s.socket("web", "http").Inode; got != inode {
+		t.Errorf("socket %d, want the one that there was, %d", got, inode)
+	}
+	if got := s.MustReload().Results[0].Generation; got != 2 {
+		t.Errorf("the reload is generation %d, want 2", got)
+	}
+	fresh.sees(2)
+	fresh.more(50)
+	fresh.end(dead{"web", 1})
+	s.Stop()
+}
+
+// TestTakenOverWithoutKeeper: the keeper is killed, or stopped by a signal, right before handoverd. What a program holds
+// comes back from it, and there is a keeper again.
+func TestTakenOverWithoutKeeper(t *testing.T) {
+	for name, sig := range map[string]unix.Signal{"killed": unix.SIGKILL, "stopped": unix.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, childService{mode: "accept-notify", when: "notify"})
+			fresh := s.fresh(s.address("web", "http"))
+			pid := keeperOf(s.Daemon, 0)
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil { // it is replaced …
+				t.Fatal(err)
+			}
+			pid = keeperOf(s.Daemon, pid)
+			s.Signal(unix.SIGSTOP) // … but not this time
+			if err := unix.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			s.Kill()
+			s.Start()
+			s.WaitReady()
+			if from := s.socket("web", "http").TakenFrom; from != "pidfd_getfd" {
+				t.Errorf("the socket was taken from %q", from)
+			}
+			s.WaitStatus("another keeper", func(st *supervisor.Status) bool {
+				return st.Keeper.PID != 0 && st.Keeper.PID != pid && st.Keeper.Held >= 2
+			})
+			s.MustReload()
+			fresh.sees(2)
+			again(s.Daemon)
+			s.WaitReady()
+			if from := s.socket("web", "http").TakenFrom; from != "the keeper" {
+				t.Errorf("the second time the socket was taken from %q", from)
+			}
+			fresh.more(50)
+			fresh.end()
+			s.Stop()
+		})
+	}
+}
+
+// TestTakenOverInAStop: handoverd is killed while the queue is emptied for a stop, with a filter on the socket. The next
+// one serves: who came in between waits, and is answered.
+func TestTakenOverInAStop(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{})
+	fresh := s.fresh(s.address("web", "http"))
+	s.Signal(unix.SIGTERM)
+	s.reaches("web", 1, supervisor.PhaseDraining)
+	s.Kill()
+	s.Start()
+	s.WaitReady()
+	fresh.more(100)
+	s.MustReload()
+	fresh.more(50)
+	fresh.end()
+	s.Stop()
+}
+
+// TestConfigDiffers: a file that was edited meanwhile is not applied by a start that takes over.
+func TestConfigDiffers(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{})
+	digest := s.Status().Digest
+	s.Kill()
+	s.configure(childService{mode: "crash-init"})
+	s.Start()
+	s.WaitReady()
+	s.WaitLog("config differs")
+	if st := s.Status(); st.Digest != digest {
+		t.Errorf("digest %s, want that of what runs, %s", st.Digest, digest)
+	}
+	s.fails("exit status 3 before it was ready")
+	s.configure(childService{})
+	s.MustReload()
+	s.Stop()
+}
+
+// TestAdoptedEnds: the end of a program that an earlier handoverd had started is seen, and what it started is ended with
+// it. How it ended is said to be unknown.
+func TestAdoptedEnds(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{mode: "double-fork", restart: "backoff_min = \"20ms\"\nbackoff_max = \"20ms\""})
+	s.WaitLog("grandchild ")
+	again(s.Daemon)
+	s.WaitReady()
+	before := s.Left()
+	s.kill("web")
+	s.WaitStatus("generation 2 serves alone", func(st *supervisor.Status) bool {
+		return st.Ready && len(st.Services[0].Generations) == 1 && st.Services[0].Generations[0].Generation == 2
+	})
+	if f := s.service("web").Failure; f == nil || !strings.Contains(f.Reason, "its exit status went to nobody") {
+		t.Errorf("failure: %+v", f)
+	}
+	for _, pid := range before {
+		if slices.Contains(s.Left(), pid) {
+			t.Errorf("process %d of generation 1 still runs", pid)
+		}
+	}
+	s.Stop()
+}
+
+// TestStrangerIsNotSignalled: a process that has the number of a generation and began at another time is no generation.
+func TestStrangerIsNotSignalled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	d := StartDaemon(t, plain("", sleeper, "1000"))
+	_, pid := d.Serving("web")
+	d.Kill()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	stranger := exec.Command("/bin/sleep", "1000")
+	stranger.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stranger.Wait() }() // waited for below
+	defer func() { _, _ = stranger.Process.Kill(), <-ended }()
+	state := filepath.Join(d.Dir, "state.json")
+	text, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.ReplaceAll(string(text), fmt.Sprintf(`"pid":%d,`, pid), fmt.Sprintf(`"pid":%d,`, stranger.Process.Pid))
+	if edited == string(text) {
+		t.Fatalf("pid %d is not in %s", pid, text)
+	}
+	if err := os.WriteFile(state, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Start()
+	d.WaitReady()
+	if generation, _ := d.Serving("web"); generation != 2 {
+		t.Errorf("generation %d serves, want 2", generation)
+	}
 	d.Stop()
+	select {
+	case err := <-ended:
+		ended <- err
+		t.Errorf("the stranger has ended: %v", err)
+	default:
+	}
+}
+
+// TestStateSetAside: a state file that is damaged, or newer, is kept under another name and not obeyed. The port stays
+// open: its socket comes from the keeper.
+func TestStateSetAside(t *testing.T) {
+	for _, tt := range []struct{ name, aside, want string }{
+		{"damaged", "state.json.damaged", "set aside"},
+		{"newer", "state.json.newer", "written by a newer handoverd"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := childService{socket: fmt.Sprintf(`http = "tcp4://127.0.0.1:%d"`, FreePort(t))}
+			s := newScene(t, p)
+			fresh := s.fresh(s.address("web", "http"))
+			inode := s.socket("web", "http").Inode
+			_, pid := s.Serving("web")
+			s.Kill()
+			path := filepath.Join(s.Dir, "state.json")
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.name == "damaged" {
+				text = text[:len(text)/2]
+			} else {
+				text = []byte(strings.Replace(string(text), `"version":1`, `"version":99`, 1))
+			}
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+			s.WaitReady()
+			s.WaitLog(tt.want)
+			if aside, err := os.ReadFile(filepath.Join(s.Dir, tt.aside)); err != nil || string(aside) != string(text) {
+				t.Errorf("set aside: %q, %v", aside, err)
+			}
+			if got := s.socket("web", "http").Inode; got != inode {
+				t.Errorf("socket %d, want the keeper's, %d", got, inode)
+			}
+			fresh.more(100)
+			fresh.end()
+			s.WaitLog(fmt.Sprintf("pids=[%d]", pid))
+			if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it has ended", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+			s.Stop()
+		})
+	}
+}
+
+// TestOutputGoesOn: what a program writes while no handoverd runs is passed on by the next one, and no line is lost; what
+// was on its way when handoverd was killed may come twice.
+func TestOutputGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	d := StartDaemon(t, plain("", "/bin/sh", "-c", `i=0; while :; do i=$((i+1)); echo line $i >&2; sleep 0.01; done`))
+	lines := func() []string {
+		return regexp.MustCompile(`(?m)^web\.1 \| line (\d+)$`).FindAllString(d.Log(), -1)
+	}
+	for range 3 {
+		n := len(lines())
+		eventually(t, "lines", func() bool { return len(lines()) > n+20 })
+		d.Kill()
+		<-time.After(100 * time.Millisecond) // lines that nobody reads
+		d.Start()
+		d.WaitReady()
+	}
+	n := len(lines())
+	eventually(t, "lines", func() bool { return len(lines()) > n+20 })
+	d.Stop()
+	next, twice := 1, 0
+	for _, l := range lines() {
+		number, err := strconv.Atoi(l[strings.LastIndexByte(l, ' ')+1:])
+		switch {
+		case err != nil || number > next:
+			t.Fatalf("line %d is missing before %q", next, l)
+		case number < next:
+			twice++
+		default:
+			next++
+		}
+	}
+	t.Logf("%d lines, %d twice", next-1, twice)
+	if twice > 3*20 {
+		t.Errorf("%d lines came twice", twice)
+	}
 }

@@ -100,8 +100,12 @@ func fetchOf(pid int, started uint64, inodes []uint64, found map[uint64]int) err
 	if err != nil {
 		return sameErrno(err)
 	}
+	var hidden error
 	for _, e := range entries {
 		link, err := os.Readlink(dir + "/" + e.Name())
+		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+			hidden = sameErrno(err)
+		}
 		if err != nil {
 			continue
 		}
@@ -124,7 +128,7 @@ func fetchOf(pid int, started uint64, inodes []uint64, found map[uint64]int) err
 		}
 		found[ino] = fd
 	}
-	return nil
+	return hidden
 }
 
 // sameErrno makes one error of the two by which /proc and pidfd_getfd say that a

@@ -37,6 +37,7 @@ type keeping struct {
 	fault  string            // what it could not do
 
 	process heldProcess // for the state file
+	claim   *os.File    // proves to a keeper that the runtime directory is ours
 	resent  time.Time
 }
 
@@ -159,6 +160,7 @@ func (l *loop) startKeeper() {
 		l.laterKeeper()
 		return
 	}
+	l.save() // which process it is: the next handoverd may have to end it
 	l.watchKeeper()
 	l.syncKeeper()
 }
@@ -184,7 +186,12 @@ func (l *loop) beginKeeper() error {
 
 // dialKeeper connects to the keeper that there is.
 func (l *loop) dialKeeper() (c *keeper.Client, err error) {
-	cerr := control(l.dir.lock, func(fd int) error {
+	if l.keep.claim == nil {
+		if l.keep.claim, err = keeper.Claim(l.dir.path); err != nil {
+			return nil, err
+		}
+	}
+	cerr := control(l.keep.claim, func(fd int) error {
 		c, err = keeper.Dial(l.dir.path, fd)
 		return err
 	})
@@ -297,6 +304,9 @@ func (l *loop) endKeeper() {
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(k.pidfd), Events: unix.POLLIN}}, int(keeperEnd.Milliseconds()))
 	}
 	l.killKeeper()
+	if k.claim != nil {
+		_ = k.claim.Close()
+	}
 	if err := keeper.Remove(l.dir.path); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		l.log.Warn("the keeper's socket was not removed", "err", err)
 	}

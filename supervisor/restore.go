@@ -248,9 +248,19 @@ func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
 		l.spare[key] = fd
 	}
 	if len(l.spare) > 0 && saved == nil {
-		l.log.Warn("sockets of an earlier handoverd are taken from its keeper; its programs, if any live, are not known",
-			"sockets", len(l.spare))
+		l.log.Error("sockets of an earlier handoverd are taken from its keeper; no state says what its programs are, and those "+
+			"that still run accept beside the new ones: end them", "sockets", len(l.spare), "pids", strays(l.dir.file("notify")))
 	}
+}
+
+// strays are the processes that were started with a notify socket in dir, and so by
+// a handoverd that had the same runtime directory.
+func strays(dir string) []int {
+	pids, err := proc.WithVariable("NOTIFY_SOCKET=" + dir + "/")
+	if err != nil {
+		return nil
+	}
+	return pids
 }
 
 // fromSpare makes a socket of a copy of what the keeper of an earlier handoverd

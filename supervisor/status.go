@@ -98,6 +98,9 @@ type SocketStatus struct {
 	Listening   bool   `json:"listening"`
 	Nonblocking bool   `json:"nonblocking"`
 	Queued      int    `json:"queued"` // connections in the accept queue; -1: not known
+	// TakenFrom says whom it was taken back from after an earlier handoverd had been
+	// killed; "": it was bound by this one.
+	TakenFrom string `json:"taken_from,omitempty"`
 }
 
 // FailureStatus is the last thing that went wrong.
@@ -222,7 +225,7 @@ func (l *loop) socketStatus(keys []SocketKey) []SocketStatus {
 		if s == nil {
 			continue
 		}
-		st := SocketStatus{Name: k.Name, Address: s.Addr().String(), Inode: s.Inode(), Queued: -1}
+		st := SocketStatus{Name: k.Name, Address: s.Addr().String(), Inode: s.Inode(), Queued: -1, TakenFrom: l.sources[k.Key]}
 		st.Listening, _ = s.Listening()
 		st.Nonblocking, _ = s.Nonblocking()
 		if isInet(s.Addr().Kind) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -33,9 +34,34 @@ type Client struct {
 	v    int // the version that it speaks
 }
 
-// Dial connects to the keeper whose socket is in dir, and proves with lock, which
-// it borrows, that the directory's lock is the caller's. It waits for nothing: also a keeper that was just started
-// finds what was sent meanwhile. ENOENT and ECONNREFUSED say that there is none.
+// Claim makes the lock file of dir anew and locks it, in place of one that a client
+// before may have left locked. The caller holds the lock of the directory, owns the
+// file, and hands it to Dial for as long as it lives.
+func Claim(dir string) (*os.File, error) {
+	path := filepath.Join(dir, LockName)
+	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
+	raw, err := f.SyscallConn()
+	if err == nil {
+		var lockErr error
+		err = raw.Control(func(fd uintptr) { lockErr = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) })
+		err = errors.Join(err, os.NewSyscallError("flock", lockErr))
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("keeper: %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// Dial connects to the keeper whose socket is in dir, and proves with lock, a file
+// of Claim that it borrows, that dir is the caller's. It waits for nothing: also a
+// keeper that was just started finds what was sent meanwhile. ENOENT and
+// ECONNREFUSED say that there is none.
 func Dial(dir string, lock int) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

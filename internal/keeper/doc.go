@@ -18,9 +18,11 @@
 // # Who may ask
 //
 // The socket is in the runtime directory, mode 0600. A client must have the
-// keeper's own user (SO_PEERCRED, unix(7)), and sends a descriptor of the lock
-// file along: the lock of flock(2) belongs to the open file, so the keeper asks
-// for it on that descriptor, which succeeds only if this open file has it.
+// keeper's own user (SO_PEERCRED, unix(7)), and sends a descriptor of a lock file
+// along, [LockName]: the lock of flock(2) belongs to the open file, so the keeper
+// asks for it on that descriptor, which succeeds only if this open file has it. Who
+// holds the runtime directory makes that file anew ([Claim]), so there is one such
+// open file in the world.
 //
 // # Protocol
 //

@@ -22,14 +22,11 @@ func serving(t *testing.T) (dir string, lock *os.File, over <-chan error) {
 	t.Helper()
 	fdleak.Snapshot(t)
 	dir = t.TempDir()
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := Claim(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lock.Close() })
-	if err := unix.Flock(number(t, lock), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		t.Fatal(err)
-	}
 	fd, err := Listen(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +169,7 @@ func TestOnlyWithTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = unix.Close(r), c.Close()
-	again, err := os.Open(filepath.Join(dir, "lock"))
+	again, err := os.Open(filepath.Join(dir, LockName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +203,22 @@ func TestOnlyWithTheLock(t *testing.T) {
 	ended(t, over)
 }
 
+// TestClaimedAnew: who claims the directory after another is believed, and the other no more, though it still has its lock.
+func TestClaimedAnew(t *testing.T) {
+	dir, old, over := serving(t)
+	lock, err := Claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	c := dial(t, dir, old)
+	if held, err := c.TakeAll(20 * time.Second); err == nil {
+		t.Errorf("with the claim of before: %v", held)
+	}
+	_ = c.Close()
+	ended(t, over) // it has held nothing
+}
+
 // TestLockIsNotHeldOn: the copy of the lock that a client sent does not keep it when the client is gone.
 func TestLockIsNotHeldOn(t *testing.T) {
 	dir, lock, over := serving(t)
@@ -215,7 +228,7 @@ func TestLockIsNotHeldOn(t *testing.T) {
 		t.Fatalf("taken: %v, %v", held, err)
 	}
 	_ = lock.Close()
-	next, err := os.Open(filepath.Join(dir, "lock"))
+	next, err := os.Open(filepath.Join(dir, LockName))
 	if err != nil {
 		t.Fatal(err)
 	}

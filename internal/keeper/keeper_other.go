@@ -5,6 +5,7 @@ package keeper
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 )
@@ -28,6 +29,9 @@ func Start(string) (pid, pidfd int, err error) { return 0, -1, errOther }
 
 // Remove is not supported here.
 func Remove(string) error { return errOther }
+
+// Claim is not supported here.
+func Claim(string) (*os.File, error) { return nil, errOther }
 
 // Dial is not supported here.
 func Dial(string, int) (*Client, error) { return nil, errOther }

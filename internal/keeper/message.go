@@ -16,6 +16,10 @@ const (
 	ProgramName = "handoverd-keeper"
 	// ListenFD is the number at which the keeper finds its listening socket.
 	ListenFD = 3
+	// LockName is the file in the runtime directory whose lock a client proves to
+	// have. It is not the directory's own: a copy of that in a packet that no keeper
+	// reads would keep it locked when its owner is dead.
+	LockName = "keeper.lock"
 	// MaxPacket is the longest packet, in bytes.
 	MaxPacket = 64 << 10
 

@@ -168,7 +168,7 @@ func (s *server) hello(fds []int) error {
 	if len(fds) != 1 {
 		return fmt.Errorf("%w: hello without the lock", errProtocol)
 	}
-	err := hasLock(fds[0], filepath.Join(s.dir, "lock"))
+	err := hasLock(fds[0], filepath.Join(s.dir, LockName))
 	// The lock must not outlive its owner here.
 	_ = unix.Close(fds[0])
 	if err != nil {

@@ -51,10 +51,12 @@ func atPath(dir string, f func(path string) error) error {
 	return f(fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketName))
 }
 
-// Remove removes the socket of a keeper that has ended.
+// Remove removes the socket of a keeper that has ended, and the lock file.
 func Remove(dir string) error {
-	if err := os.Remove(filepath.Join(dir, socketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("keeper: %w", err)
+	for _, name := range []string{socketName, LockName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("keeper: %w", err)
+		}
 	}
 	return nil
 }

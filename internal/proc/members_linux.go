@@ -175,6 +175,27 @@ func carries(s stat, entry []byte) (yes, empty bool) {
 	return hasVariable(environ, entry), len(environ) == 0
 }
 
+// WithVariable returns the living processes whose environment has an entry that begins with prefix, without the calling
+// one, in order. It is the environment at execve, of those that may be looked at.
+func WithVariable(prefix string) ([]int, error) {
+	all, err := snapshot()
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for pid, s := range all {
+		if s.kernel || s.dead() || pid == os.Getpid() {
+			continue
+		}
+		environ, _ := os.ReadFile(filesOf(s) + "environ")
+		if bytes.HasPrefix(environ, []byte(prefix)) || bytes.Contains(environ, []byte("\x00"+prefix)) {
+			found = append(found, pid)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
 // uidOf reads the effective user. The owner of /proc/PID would be root for a process that is not dumpable.
 func uidOf(pid int) int {
 	b, err := os.ReadFile(pidPath(pid, "status"))

@@ -73,6 +73,9 @@ func MembersBefore(int, string, uint64) ([]Process, error) { return nil, errOthe
 // KillMembersBefore is not supported here.
 func KillMembersBefore(int, string, uint64, unix.Signal) (int, error) { return 0, errOther }
 
+// WithVariable is not supported here.
+func WithVariable(string) ([]int, error) { return nil, errOther }
+
 // Ticks returns zero.
 func Ticks(Instant) uint64 { return 0 }
 
