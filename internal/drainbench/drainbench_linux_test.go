@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestMain is the server under test where it is started as such.
@@ -111,5 +114,24 @@ func TestCheckSeesLosses(t *testing.T) {
 				t.Errorf("check() = %v, want no error: %v", err, tt.fine)
 			}
 		})
+	}
+}
+
+// TestTablesAreThoseOfTheFigures: docs/DRAIN.md is written by the command alone.
+func TestTablesAreThoseOfTheFigures(t *testing.T) {
+	want, err := os.ReadFile("../../docs/DRAIN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "DRAIN.md")
+	if err := renderFile("../../docs/drain.json", file); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("docs/DRAIN.md is not what drain.json says, run go run ./internal/drainbench -render (-is +should be):\n%s", diff)
 	}
 }

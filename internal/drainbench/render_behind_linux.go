@@ -24,6 +24,16 @@ and they are closed then, which loses nothing, because it sends nothing there an
 
 `
 
+const behindLoops = "`ProbesSeen`" + ` with the count of another balancer than the one that probes leaves long before that has acted. With the right count and no
+` + "`Then`" + ` it leaves in the moment in which the last failure is answered: that can be soon enough for one HAProxy, which acts upon the answer,
+and is not for a balancer that has to tell its parts. ` + "`Acknowledged`" + ` is the shortest and needs no number that somebody keeps in step with
+the balancer's configuration; it needs the right to change the balancer's state, and whoever starts the server again has to change it back.
+
+nginx probes nothing (its open-source edition learns from failed requests alone), so nothing can be waited for: each stop costs the
+requests by which it learns, unless it may ask the other server (` + "`proxy_next_upstream`" + `), which it does for methods that may be
+repeated. Behind it the upstream has to be taken out by its configuration before the stop, or the socket handed over.
+`
+
 // renderBehind is the second table.
 func (r *results) renderBehind(b *strings.Builder) {
 	p := r.Pace
@@ -39,19 +49,14 @@ func (r *results) renderBehind(b *strings.Builder) {
 	b.WriteString("\n")
 	fmt.Fprintf(b, behindNotes, time.Duration(p.Drain*float64(time.Second)))
 	r.renderSmallest(b)
-	b.WriteString("`ProbesSeen` without `Then` leaves when the last failure has been *answered*, not when it has been acted upon; with the count of " +
-		"another balancer than the one that probes it leaves long before. `Acknowledged` is the shortest and needs no number that " +
-		"somebody has to keep in step with the balancer's configuration; it needs the right to change it.\n\n" +
-		"nginx probes nothing (its open-source edition learns from failed requests alone), so nothing can be waited for: each stop costs the " +
-		"requests by which it learns, unless it may ask the other server (`proxy_next_upstream`), which it does for methods that may be " +
-		"repeated. Behind it the upstream has to be taken out by its configuration before the stop, or the socket handed over.\n")
+	b.WriteString(behindLoops)
 }
 
 // renderSmallest says which timer of the sweep is the one to compare with.
 func (r *results) renderSmallest(b *strings.Builder) {
 	for _, l := range r.Lines {
 		if l.Sweep && l.Lost == 0 {
-			fmt.Fprintf(b, "The smallest timer of the sweep that lost nothing is %s.\n", l.Title)
+			fmt.Fprintf(b, "The smallest timer of the sweep that lost nothing is %s.\n\n", l.Title)
 			return
 		}
 	}

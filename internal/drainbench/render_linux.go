@@ -30,8 +30,8 @@ each new generation accepts before the old one is told to leave; what differs is
 A cell is *lost / all*. Lost is: a request without a whole, verified answer; a stream that the server ended without a goodbye of
 its protocol (WebSocket: close 1012; event stream: ` + "`retry:`" + ` and a last event; gRPC: a status); a job that was not
 done, or done more than once. Clients repeat nothing, with the one exception that HTTP/2 makes: a request that the server says it
-has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is sent again, once, and is no loss; how many these were is below. Of streams those
-are counted that the server ended, so a cell in which all are lost says that nobody was told.
+has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is sent again, once, and is no loss; how many these were is
+below. Of streams those are counted that the server ended, so a cell in which all are lost says that nobody was told.
 
 `
 
@@ -96,7 +96,7 @@ func (r *results) renderCells(b *strings.Builder) {
 	b.WriteString("\nThe loads:\n\n")
 	for _, c := range r.Columns {
 		if len(r.cellsOf(c)) > 0 {
-			fmt.Fprintf(b, "- %s: %s; a stop every %v, deadline %v.\n", c.Title, c.Load, c.Every, c.Limit)
+			fmt.Fprintf(b, "- %s: %s; a stop every %v, deadline %v.\n", c.Title, c.Load, c.Every.Round(10*time.Millisecond), c.Limit)
 		}
 	}
 	b.WriteString("\n")
