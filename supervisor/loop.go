@@ -59,6 +59,8 @@ type loop struct {
 	elsewhere bool              // of another boot or pid namespace
 	spare     map[string]int    // by key: sockets of the keeper that no state knows; until the first install
 	sources   map[string]string // by key: whom a socket was taken back from
+	rules     map[int]Sources   // by user: see sourcesOf
+	ends      Terminations
 }
 
 // Run binds the sockets, starts the services and returns when everything has
@@ -95,6 +97,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	go l.look()
 	go l.lookOut()
 
+	l.beginLife()
 	l.queue(l.restore())
 	l.startKeeper()
 	err = l.run(ctx)
@@ -115,6 +118,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	close(threadDone)
 	stopReaping()
 	l.base.Wait()
+	l.endLife(err)
 	// The lock goes last: whoever has it makes the control socket anew, and must
 	// not have it taken away by us.
 	s.finish()
@@ -168,6 +172,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	}
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
+	l.rules = map[int]Sources{}
 	l.findState(boot)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil

@@ -27,6 +27,8 @@ type ServicePlan struct {
 	DrainSignal string `json:"drain_signal"`
 	// Blind says why its processes cannot be looked at from here, "" if they can.
 	Blind string `json:"blind,omitempty"`
+	// Sources say where its sockets would come from if handoverd were killed.
+	Sources Sources `json:"sources"`
 	// CheckPath is the program of its check command, "" for none.
 	CheckPath string `json:"check_path,omitempty"`
 }
@@ -65,6 +67,7 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 			p.UID = int(*spec.UID)
 		}
 		p.Blind = proc.Blindness(p.UID)
+		p.Sources = sourcesFor(p.UID, keeperOff(c))
 		if len(s.Check) > 0 {
 			p.CheckPath, err = executable(s.Check[0], spec.Dir, spec.Env)
 			if err != nil {

@@ -40,6 +40,8 @@ type Status struct {
 	Followers  int             `json:"followers,omitempty"` // of the events
 	StateError string          `json:"state_error,omitempty"`
 	Keeper     *KeeperStatus   `json:"keeper,omitempty"`
+	// Terminations are how the lives of handoverd before this one have ended.
+	Terminations Terminations `json:"terminations"`
 }
 
 // ServiceStatus is one service.
@@ -62,6 +64,8 @@ type ServiceStatus struct {
 	// OpenAtExit is how many connections its draining generations had when they
 	// exited, at the last look before each: the only trace of what was cut.
 	OpenAtExit int `json:"open_at_exit,omitempty"`
+	// Sources say where its sockets would come from if handoverd were killed now.
+	Sources *Sources `json:"sources,omitempty"`
 }
 
 // GenerationStatus is one living generation.
@@ -149,6 +153,7 @@ func (l *loop) status() *Status {
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
 		Followers: l.s.hub.size(),
 		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(),
+		Terminations: l.ends,
 	}
 	if l.saveErr != nil {
 		st.StateError = l.saveErr.Error()
@@ -167,6 +172,7 @@ func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 		Name: svc.Name, Ready: svc.ready() && l.state.Stop == nil, Failures: svc.Failures,
 		Reloads: svc.Reloads, Removed: svc.Removed, Stop: svc.Stop, Generations: []GenerationStatus{},
 		LameDuck: l.lameStatus(svc, now), OpenAtExit: svc.OpenAtExit,
+		Sources: l.sourcesOf(svc),
 	}
 	if g := svc.Serving(); g != nil {
 		out.Digest, out.DrainSignal = g.Spec.Digest, unix.SignalName(unix.Signal(g.Spec.Drain))

@@ -116,6 +116,10 @@ var (
 		"Connections in the accept queue.", []string{"service", "socket"}, nil)
 	reapedDesc = prometheus.NewDesc("handoverd_orphans_reaped_total",
 		"Ended processes that had been re-parented to handoverd.", nil, nil)
+	terminationsDesc = prometheus.NewDesc("handoverd_terminations_total",
+		"Earlier lives of handoverd in this runtime directory, by how they ended: whole, cut, no_notice.", []string{"kind"}, nil)
+	keeperDesc = prometheus.NewDesc("handoverd_keeper",
+		"1 while a keeper holds everything that would be lost with handoverd.", nil, nil)
 	stateDesc = prometheus.NewDesc("handoverd_state_written",
 		"1 if the state file could be written last time.", nil, nil)
 )
@@ -130,6 +134,7 @@ func (statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		upDesc, readyDesc, generationsDesc, servingDesc, unreleasedDesc, stuckDesc, waitingDesc, failuresDesc,
 		lameDuckDesc, lastNewDesc, openDesc, queueDesc, reapedDesc, stateDesc,
+		terminationsDesc, keeperDesc,
 	} {
 		ch <- d
 	}
@@ -153,6 +158,12 @@ func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(upDesc, oneIf(st.Ready))
 	gauge(stateDesc, oneIf(st.StateError == ""))
 	ch <- prometheus.MustNewConstMetric(reapedDesc, prometheus.CounterValue, float64(st.Reaped))
+	gauge(keeperDesc, oneIf(st.Keeper != nil && st.Keeper.PID != 0 && st.Keeper.Fault == ""))
+	for kind, n := range map[string]int{
+		"whole": st.Terminations.Whole, "cut": st.Terminations.Cut, "no_notice": st.Terminations.NoNotice,
+	} {
+		ch <- prometheus.MustNewConstMetric(terminationsDesc, prometheus.CounterValue, float64(n), kind)
+	}
 	for _, svc := range st.Services {
 		serviceGauges(gauge, svc)
 		ch <- prometheus.MustNewConstMetric(openDesc, prometheus.CounterValue, float64(svc.OpenAtExit), svc.Name)

@@ -73,6 +73,12 @@ func MembersBefore(int, string, uint64) ([]Process, error) { return nil, errOthe
 // KillMembersBefore is not supported here.
 func KillMembersBefore(int, string, uint64, unix.Signal) (int, error) { return 0, errOther }
 
+// FetchRefused says that it is not supported here.
+func FetchRefused() string { return errOther.Error() }
+
+// HelperBlindness says that it is not supported here.
+func HelperBlindness(int) string { return errOther.Error() }
+
 // WithVariable is not supported here.
 func WithVariable(string) ([]int, error) { return nil, errOther }
 

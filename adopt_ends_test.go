@@ -1,0 +1,78 @@
+//go:build linux
+
+package handover_test
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+// TestTerminations: how each life of handoverd has ended is judged by the next one.
+func TestTerminations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	d.Configure(plain("", sleeper, "1000"))
+	is := func(want supervisor.Terminations) {
+		t.Helper()
+		d.WaitReady()
+		if got := d.Status().Terminations; got != want {
+			t.Errorf("terminations %+v, want %+v", got, want)
+		}
+	}
+	d.Start()
+	is(supervisor.Terminations{})
+	d.Stop()
+	d.Start()
+	is(supervisor.Terminations{Whole: 1, Last: "whole"})
+	d.Kill()
+	d.Start()
+	is(supervisor.Terminations{Whole: 1, NoNotice: 1, Last: "no notice"})
+	events := d.Follow()
+	d.Signal(15)
+	d.WaitEvent(events, "draining", func(e supervisor.Event) bool { return e.To == supervisor.PhaseDraining })
+	d.Kill()
+	d.Start()
+	is(supervisor.Terminations{Whole: 1, NoNotice: 1, Cut: 1, Last: "cut"})
+	d.Stop()
+}
+
+// TestSurvivalIsShown: status and metrics say what there is for the case that handoverd is killed.
+func TestSurvivalIsShown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	port := FreePort(t)
+	admin := "127.0.0.1:" + strconv.Itoa(FreePort(t))
+	d := StartDaemon(t, "admin = \""+admin+"\"\n"+goserver(t, port))
+	keeperOf(d, 0)
+	if s := d.Service("web").Sources; s == nil || *s != (supervisor.Sources{}) {
+		t.Errorf("as root with all rights everything works, and the status says: %+v", s)
+	}
+	d.Kill()
+	d.Start()
+	d.WaitReady()
+	resp, err := http.Get("http://" + admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"handoverd_keeper 1\n", `handoverd_terminations_total{kind="no_notice"} 1` + "\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in the metrics:\n%s", want, text)
+		}
+	}
+	d.Stop()
+}
