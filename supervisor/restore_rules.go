@@ -36,20 +36,23 @@ func (m *machine) restored(e evRestored) {
 	if m.s.Stop != nil {
 		m.unstop()
 	}
+	ended := slices.Clone(e.Gone) // meanwhile
 	for _, a := range e.Gone {
 		svc, g := m.find(a)
 		switch {
 		case g == nil:
+		case g.Exited: // before
+			ended = slices.DeleteFunc(ended, func(b at) bool { return a == b })
 		case g.PID == 0: // the shim was not told to go, and has ended
 			m.spawnFailed(svc, g, "handoverd was killed while it started this one")
-		case !g.Exited:
+		default:
 			m.exited(svc, g, statusUnknown)
 		}
 	}
 	for _, name := range m.s.Order {
 		svc := m.s.Services[name]
 		for _, g := range svc.Generations {
-			if !slices.Contains(e.Gone, ref(svc, g)) || g.Exited {
+			if !slices.Contains(ended, ref(svc, g)) {
 				g.Deaf = g.Deaf || slices.Contains(e.Deaf, ref(svc, g))
 				m.resume(svc, g)
 			}
