@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -183,4 +185,46 @@ func (row *killRow) killOnce(t *testing.T, s *scene, phase string) {
 	case phase != "draining" && after != before && after != next:
 		t.Errorf("killed while %s: generation %d serves, want %d or %d", phase, after, before, next)
 	}
+}
+
+// TestNoUnknownProgram: handoverd is killed at any moment of a spawn. Every program that runs afterwards is in the state.
+func TestNoUnknownProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{mode: "accept-notify", when: "notify"})
+	spawned := 0
+	for range kills() * 2 {
+		keeper := s.Status().Keeper.PID
+		s.HUP()
+		<-time.After(rand.N(12 * time.Millisecond)) // the moment is what is tested
+		s.Kill()
+		text, err := os.ReadFile(filepath.Join(s.Dir, "state.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := []int{keeper}
+		for _, m := range regexp.MustCompile(`"pid":(\d+),"start_time"`).FindAllSubmatch(text, -1) {
+			pid, err := strconv.Atoi(string(m[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			known = append(known, pid)
+		}
+		if len(known) > 3 {
+			spawned++
+		}
+		for _, pid := range s.Left() {
+			if !slices.Contains(known, pid) {
+				t.Errorf("process %d runs and no state knows it: %s", pid, text)
+			}
+		}
+		s.Start()
+		s.WaitStatus("one generation is left and serves", func(st *supervisor.Status) bool {
+			return st.Ready && len(st.Services[0].Generations) == 1
+		})
+	}
+	t.Logf("killed %d times, in %d of them with a second program", kills()*2, spawned)
+	s.Stop()
 }

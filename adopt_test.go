@@ -356,3 +356,38 @@ func TestOutputGoesOn(t *testing.T) {
 		t.Errorf("%d lines came twice", twice)
 	}
 }
+
+// TestSocketNotTakenBack: a socket that nobody may be asked for stays with its program, which serves on. A reload that
+// would need it is refused; once the program has ended it is bound anew.
+func TestSocketNotTakenBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	publicProgram(t, handoverdProgram)
+	port := FreePort(t)
+	d.Configure("keeper = \"none\"\n" + strings.Replace(stepsConfig("", "undumpable", "serve 3")(t, d, ""), "127.0.0.1:0", fmt.Sprintf("127.0.0.1:%d", port), 1))
+	d.startUnder(t, nil, withoutPtrace...)
+	d.WaitReady()
+	_, pid := d.Serving("web")
+	d.Kill()
+	d.startUnder(t, nil, withoutPtrace...)
+	d.WaitReady()
+	d.WaitLog("socket not taken back")
+	if _, p := d.Serving("web"); p != pid {
+		t.Errorf("process %d serves, want %d", p, pid)
+	}
+	if r, err := d.Reload(limited(t)); err != nil || r.OK() || !strings.Contains(r.Results[0].Reason, "address already in use") {
+		t.Errorf("reload: %+v, %v, want it refused", r, err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.WaitStatus("another one serves", func(s *supervisor.Status) bool {
+		g := s.Services[0].Generations
+		return s.Ready && len(g) == 1 && g[0].PID != pid
+	})
+	d.MustReload()
+	d.Stop()
+}

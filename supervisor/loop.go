@@ -55,11 +55,12 @@ type loop struct {
 	// The loop's alone.
 	keep      keeping
 	pidns     uint64
-	found     *savedState       // what an earlier handoverd has left, until restore
-	elsewhere bool              // of another boot or pid namespace
-	spare     map[string]int    // by key: sockets of the keeper that no state knows; until the first install
-	sources   map[string]string // by key: whom a socket was taken back from
-	rules     map[int]Sources   // by user: see sourcesOf
+	found     *savedState           // what an earlier handoverd has left, until restore
+	elsewhere bool                  // of another boot or pid namespace
+	spare     map[string]int        // by key: sockets of the keeper that no state knows; until the first install
+	sources   map[string]string     // by key: whom a socket was taken back from
+	missing   map[string]heldSocket // by key: what could not be taken back
+	rules     map[int]Sources       // by user: see sourcesOf
 	ends      Terminations
 }
 
@@ -172,7 +173,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	}
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
-	l.rules = map[int]Sources{}
+	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
 	l.findState(boot)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -48,6 +49,9 @@ func (l *loop) restore() event {
 // adoptable goes on with a state, if anything of it is left: a generation that
 // lives, or a socket. Else it returns nil.
 func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
+	if len(saved.Order) == 0 { // killed before its first start had been prepared
+		return nil
+	}
 	var back evRestored
 	living := map[at]*child{}
 	for _, name := range saved.Order {
@@ -61,12 +65,9 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 		}
 	}
 	sockets := l.adoptSockets(saved, taken, living)
-	if len(sockets) == 0 && len(back.Gone) == len(living) || len(saved.Order) == 0 {
+	if len(sockets) == 0 && len(back.Gone) == len(living) {
 		for _, c := range living {
 			c.release()
-		}
-		for _, s := range sockets {
-			_ = s.Close()
 		}
 		return nil
 	}
@@ -180,9 +181,31 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 	for key, h := range missing {
 		if out[key] == nil {
 			l.log.Error("socket not taken back: nobody that may be asked holds it", "socket", h.Addr.String())
+			l.missing[key] = h
 		}
 	}
 	return out
+}
+
+// bindMissing binds the sockets of a generation anew that could not be taken back.
+// That fails as long as a program of before has them open, and works once it has
+// ended.
+func (l *loop) bindMissing(g *Generation) error {
+	for _, k := range g.keys() {
+		h, ok := l.missing[k.Key]
+		if !ok {
+			continue
+		}
+		if l.sockets.open[k.Key] == nil && l.sockets.leaving[k.Key] == nil {
+			s, err := fdpass.Bind(h.Addr, h.Options)
+			if err != nil {
+				return fmt.Errorf("socket %q, which could not be taken back: %w", k.Name, err)
+			}
+			l.sockets.add(map[string]*fdpass.Socket{k.Key: s})
+		}
+		delete(l.missing, k.Key)
+	}
+	return nil
 }
 
 // adoptSocket takes fd and makes a socket of it, if it is the one of the state.

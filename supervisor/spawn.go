@@ -59,6 +59,10 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 		closeOwn(own)
 		return nil, err
 	}
+	if err := l.bindMissing(g); err != nil {
+		closeOwn(own)
+		return nil, err
+	}
 	l.sockets.add(own) // they go when the generation does, also if it does not start
 	fds, inodes, err := l.sockets.descriptors(g)
 	if err != nil {
