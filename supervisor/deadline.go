@@ -22,7 +22,7 @@ func nextDeadline(s *State, now proc.Instant) proc.Instant {
 		for _, g := range svc.Generations {
 			consider(g.deadlines()...)
 			if g.Untold && g.Held && len(g.Leaving) == 0 {
-				consider(g.KillAt.Add(-svc.stopGrace()))
+				consider(svc.lastTold(g))
 			}
 		}
 		if s.Stop != nil && !s.Stop.Exited {

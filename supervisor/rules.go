@@ -273,7 +273,7 @@ func (m *machine) drain(svc *Service, g *Generation, why string, deadline proc.I
 
 // tell puts a draining generation on its ladder: from now on it is to finish.
 func (m *machine) tell(svc *Service, g *Generation) {
-	grace := m.grace(svc, g)
+	grace := svc.grace(g)
 	g.Untold, g.Leaving, g.EmptyBy = false, nil, 0
 	ladder := drain.Reload(syscall.Signal(g.Spec.Drain), g.KillAt.Sub(m.now), grace)
 	if g.Hello {
@@ -304,7 +304,7 @@ func (m *machine) hurry(svc *Service, g *Generation, why string, deadline proc.I
 		return
 	}
 	g.KillAt = deadline
-	last := max(deadline.Add(-m.grace(svc, g)), m.now)
+	last := max(deadline.Add(-svc.grace(g)), m.now)
 	if g.TermAt != 0 {
 		g.TermAt = min(g.TermAt, last)
 	}

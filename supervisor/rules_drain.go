@@ -14,8 +14,8 @@ const exclusive = "exclusive"
 // leaves. Clients that come meanwhile wait, and are refused then.
 const emptyLimit = 2 * time.Second
 
-// grace is the time between SIGTERM and SIGKILL: a stop at short notice has less.
-func (m *machine) grace(svc *Service, g *Generation) time.Duration {
+// grace is the time between a generation's SIGTERM and SIGKILL: a stop at short notice has less.
+func (svc *Service) grace(g *Generation) time.Duration {
 	grace := g.Spec.Config.Retire.KillGrace
 	if svc.Budget != nil {
 		return scaled(grace, svc.Budget.Scale)
@@ -37,13 +37,13 @@ func (m *machine) before(svc *Service, g *Generation) bool {
 		return false
 	}
 	g.Untold, g.Held = true, g.DrainWhy == "stop" && svc.hold() > 0
-	g.EmptyBy = max(m.now, min(m.now.Add(emptyLimit), m.lastTold(svc, g)))
+	g.EmptyBy = max(m.now, min(m.now.Add(emptyLimit), svc.lastTold(g)))
 	return true
 }
 
 // lastTold is when a generation is told that it drains, whatever it has to do before.
-func (m *machine) lastTold(svc *Service, g *Generation) proc.Instant {
-	return g.KillAt.Add(-m.grace(svc, g))
+func (svc *Service) lastTold(g *Generation) proc.Instant {
+	return g.KillAt.Add(-svc.grace(g))
 }
 
 // untold tells a generation as soon as what stands before that is done.
@@ -54,7 +54,7 @@ func (m *machine) untold(svc *Service, g *Generation) bool {
 	case len(g.Leaving) > 0:
 		m.note(svc, g, "warn", "the queue of %v was not seen empty: connections in it may be reset", g.Leaving)
 		g.Leaving, g.EmptyBy = nil, 0
-	case g.Held && m.now < m.lastTold(svc, g):
+	case g.Held && m.now < svc.lastTold(g):
 		return false
 	case g.Held:
 		g.Held = false

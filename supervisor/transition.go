@@ -240,7 +240,7 @@ func (m *machine) sight(svc *Service, g *Generation, e evSight) {
 func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 	g.Exited, g.Status = true, status
 	was := g.Phase
-	sig, grace := sigTerm, m.grace(svc, g)
+	sig, grace := sigTerm, svc.grace(g)
 	m.open(svc, g)
 	switch was {
 	case PhaseKilling:
