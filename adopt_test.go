@@ -391,3 +391,94 @@ func TestSocketNotTakenBack(t *testing.T) {
 	d.MustReload()
 	d.Stop()
 }
+
+// TestTakenOverKinds: sockets of every kind come back as the same sockets, and so does one that is a generation's alone.
+// The path of a UNIX socket that a program has removed meanwhile is there again.
+func TestTakenOverKinds(t *testing.T) {
+	for _, keeper := range []string{"auto", "none"} {
+		t.Run(keeper, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() {
+				t.Skip("builds and runs real programs; it runs without -short")
+			}
+			d := NewDaemon(t)
+			p := childService{mode: "accept-raw", when: "accepting", socket: strings.Join([]string{
+				`http = "tcp4://127.0.0.1:0"`, `dual = "tcp://:0"`, `udp = "udp4://127.0.0.1:0"`,
+				fmt.Sprintf(`path = "unix://%s/a.sock?mode=0666"`, d.Dir), fmt.Sprintf(`name = "unix:@%s"`, filepath.Base(d.Dir)),
+				fmt.Sprintf(`gram = "unixgram://%s/g.sock"`, d.Dir),
+				fmt.Sprintf(`own = { listen = "unix://%s/own.${HANDOVER_GENERATION}", per_generation = true }`, d.Dir),
+			}, "\n")}
+			d.Configure("keeper = \"" + keeper + "\"\n" + p.toml(t, d))
+			d.Start()
+			d.WaitReady()
+			before := append(d.Service("web").Sockets, d.Service("web").Generations[0].Sockets...)
+			if keeper == "auto" {
+				keeperOf(d, 0)
+			}
+			d.Kill()
+			if err := os.Remove(filepath.Join(d.Dir, "a.sock")); err != nil {
+				t.Fatal(err)
+			}
+			d.Start()
+			d.WaitReady()
+			after := append(d.Service("web").Sockets, d.Service("web").Generations[0].Sockets...)
+			if len(before) != 7 || len(after) != len(before) {
+				t.Fatalf("before %+v, after %+v", before, after)
+			}
+			for i, s := range after {
+				from := s.TakenFrom
+				if s.TakenFrom, s.Queued = "", before[i].Queued; s != before[i] || from == "" {
+					t.Errorf("%+v from %q, want %+v", s, from, before[i])
+				}
+			}
+			if _, err := os.Lstat(filepath.Join(d.Dir, "a.sock")); err != nil {
+				t.Error(err)
+			}
+			d.MustReload()
+			d.WaitStatus("the old one is gone", func(s *supervisor.Status) bool { return len(s.Services[0].Generations) == 1 })
+			if _, err := os.Lstat(filepath.Join(d.Dir, "own.1")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the socket of generation 1 alone: %v", err)
+			}
+			d.Stop()
+			if left, err := filepath.Glob(filepath.Join(d.Dir, "*.sock")); err != nil || len(left) > 0 {
+				t.Errorf("left after the stop: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestLeftoversAreEnded: handoverd and the main process are killed, there is no keeper, and another process of the
+// generation still has the socket. It is ended, and the start is a fresh one; numbers go on.
+func TestLeftoversAreEnded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	port := FreePort(t)
+	config := stepsConfig("", "serve 3")(t, d, "")
+	config = strings.Replace(config, "127.0.0.1:0", fmt.Sprintf("127.0.0.1:%d", port), 1)
+	script := sleeper + " 1000 & exec " + publicProgram(t, stepsProgram) + " 'serve 3'"
+	config = regexp.MustCompile(`command = .*`).ReplaceAllLiteralString(config, "command = "+quoted("/bin/sh", "-c", script))
+	d.Configure("keeper = \"none\"\n" + config)
+	d.Start()
+	d.WaitReady()
+	_, pid := d.Serving("web")
+	d.Kill()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	left := slices.DeleteFunc(d.Left(), func(p int) bool { return p == pid })
+	if len(left) != 1 {
+		t.Fatalf("left: %v, want the sleeper", left)
+	}
+	d.Start()
+	d.WaitReady()
+	if generation, _ := d.Serving("web"); generation != 2 {
+		t.Errorf("generation %d serves, want 2", generation)
+	}
+	if now := d.Left(); slices.Contains(now, left[0]) {
+		t.Errorf("process %d of generation 1 still runs", left[0])
+	}
+	d.Stop()
+}

@@ -8,6 +8,10 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/fdpass"
 	"github.com/handoverd/handover/internal/proc"
@@ -157,5 +161,28 @@ func (l *loop) findState(boot string) {
 		l.log.Info("the state of an earlier handoverd is not gone on with", "why", err)
 	case err != nil:
 		l.log.Error("the state of an earlier handoverd cannot be used: a fresh start", "err", err)
+	}
+}
+
+// lockSoon takes the lock, and waits for it for a moment where its owner is dead: a
+// process that he had just forked has a copy of it until it calls execve.
+func lockSoon(f *os.File) error {
+	const pause, tries = 10 * time.Millisecond, 100
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for n := 0; ; n++ {
+		err := flock(f)
+		if !errors.Is(err, unix.EWOULDBLOCK) || n == tries {
+			return err
+		}
+		text, readErr := os.ReadFile(f.Name())
+		owner, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
+		if readErr != nil || parseErr != nil || owner <= 0 {
+			return err
+		}
+		if _, gone := proc.StartTime(owner); gone == nil {
+			return err
+		}
+		<-ticker.C
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/internal/proc"
 )
@@ -326,5 +329,36 @@ func TestJudge(t *testing.T) {
 	}
 	if l = life(nil); l.ends != (Terminations{}) {
 		t.Errorf("from a damaged file: %+v", l.ends)
+	}
+}
+
+// TestLockSoon: the lock of a dead owner is waited for, that of a living one is not.
+func TestLockSoon(t *testing.T) {
+	open := func(path string) *os.File {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	first, second := open(path), open(path)
+	if err := lockSoon(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.WriteString(strconv.Itoa(os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := lockSoon(second); !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > 500*time.Millisecond {
+		t.Errorf("beside a living owner: %v after %v", err, time.Since(began))
+	}
+	if _, err := first.WriteAt([]byte("4194304999"), 0); err != nil { // no process has such a number
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = first.Close() }) // the copy of it that a fork had
+	if err := lockSoon(second); err != nil {
+		t.Errorf("after a dead owner: %v", err)
 	}
 }

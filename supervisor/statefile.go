@@ -39,7 +39,7 @@ func openRuntimeDir(path string) (*runtimeDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime_dir: %w", err)
 	}
-	if err := flock(f); err != nil {
+	if err := lockSoon(f); err != nil {
 		who, _ := os.ReadFile(f.Name())
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
