@@ -4,7 +4,7 @@ import "cmp"
 
 // probed records what a generation's probe has found.
 func (m *machine) probed(e evProbe) {
-	_, g := m.find(e.at)
+	_, g := m.process(e.at)
 	if g == nil || g.Phase != PhaseStarting && g.Phase != PhaseBaking || g.Spec.Config.Ready.Probe == nil {
 		return
 	}

@@ -116,6 +116,9 @@ func (g *Generation) validate() error {
 		if g.KillAt == 0 {
 			return errors.New("drains without a deadline")
 		}
+		if g.Phase == PhaseDraining && g.PID == 0 {
+			return errors.New("drains without a process")
+		}
 	case PhaseKilling:
 	default:
 		return fmt.Errorf("phase %q", g.Phase)

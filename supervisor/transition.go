@@ -63,6 +63,16 @@ func (m *machine) find(a at) (*Service, *Generation) {
 	return svc, svc.gen(a.Gen)
 }
 
+// process finds a generation whose process is known: of another there is nothing to
+// see, and it says nothing.
+func (m *machine) process(a at) (*Service, *Generation) {
+	svc, g := m.find(a)
+	if g == nil || g.PID == 0 {
+		return nil, nil
+	}
+	return svc, g
+}
+
 func ref(svc *Service, g *Generation) at { return at{svc.Name, g.N} }
 
 // record writes down what the event says.
@@ -89,7 +99,7 @@ func (m *machine) record(e event) {
 	case evLeft:
 		m.left(e.Key)
 	case evOpen:
-		if _, g := m.find(e.at); g != nil && !g.Exited {
+		if _, g := m.process(e.at); g != nil && !g.Exited {
 			g.Open = e.Connections
 		}
 	case evSpawned:
@@ -107,7 +117,7 @@ func (m *machine) record(e event) {
 			m.gone(svc, g)
 		}
 	case evSight:
-		if svc, g := m.find(e.at); g != nil {
+		if svc, g := m.process(e.at); g != nil {
 			m.sight(svc, g, e)
 		}
 	case evProbe:
@@ -125,26 +135,26 @@ func (m *machine) record(e event) {
 func (m *machine) told(e event) {
 	switch e := e.(type) {
 	case evHello:
-		if svc, g := m.find(e.at); g != nil && !g.Hello {
+		if svc, g := m.process(e.at); g != nil && !g.Hello {
 			g.Hello = true
 			m.lateHello(svc, g)
 		}
 	case evNotify:
-		if _, g := m.find(e.at); g != nil {
+		if _, g := m.process(e.at); g != nil {
 			g.Notify = true
 		}
 	case evAnswered:
-		if _, g := m.find(e.at); g != nil {
+		if _, g := m.process(e.at); g != nil {
 			g.Answered = true
 		}
 	case evReady:
-		_, g := m.find(e.at)
+		_, g := m.process(e.at)
 		if g == nil || g.Phase != PhaseStarting || g.ReadyAt != 0 || !heeds(g, e.By) {
 			return
 		}
 		g.ReadyAt, g.ReadyBy = m.now, e.By
 	case evExtend:
-		if _, g := m.find(e.at); g != nil && g.Phase == PhaseStarting && e.By > 0 {
+		if _, g := m.process(e.at); g != nil && g.Phase == PhaseStarting && e.By > 0 {
 			g.GraceEnds = max(g.GraceEnds, m.now.Add(e.By))
 		}
 	}
