@@ -28,6 +28,10 @@ const statusUnknown = ^uint32(0)
 // a second one makes some programs quit at once.
 const againAfter = time.Second
 
+// lookAfter is how long after a restore a draining generation may at least still be
+// seen to have let go: there is time for a look, a second signal and another look.
+const lookAfter = 2 * againAfter
+
 // restored takes the state up where it was left. Actions are carried out at least
 // once: the state says that they were to be, and not whether they were.
 func (m *machine) restored(e evRestored) {
@@ -67,6 +71,11 @@ func (m *machine) restored(e evRestored) {
 // resume repeats what may not have been done for a generation.
 func (m *machine) resume(svc *Service, g *Generation) {
 	a := ref(svc, g)
+	if g.Phase == PhaseBaking && g.BakeEnds == 0 && svc.Serving() != nil {
+		// A stop had ended its bake, and its reload was told so: nobody waits for a commit.
+		m.failed(svc, g, "the reload was refused: "+string(RefusedStopping))
+		return
+	}
 	switch g.Phase {
 	case PhaseStarting:
 		if g.Hello && g.AcceptSent {
@@ -87,6 +96,9 @@ func (m *machine) resume(svc *Service, g *Generation) {
 		case g.Signalled && g.Release == ReleasePending:
 			g.AgainAt = m.now.Add(againAfter)
 		}
+		if g.Release == ReleasePending { // it may have let go long ago, and nobody looked
+			g.ReleaseBy = max(g.ReleaseBy, m.now.Add(lookAfter))
+		}
 	case PhaseEnding:
 		m.do(acKill{a, sigTerm}) // SIGKILL follows at its KillAt
 	case PhaseKilling:
@@ -95,10 +107,10 @@ func (m *machine) resume(svc *Service, g *Generation) {
 	}
 }
 
-// again signals a generation once more that polls as if it had never been told.
+// again signals a generation once more that still polls, as if it had never been told.
 func (m *machine) again(svc *Service, g *Generation) {
 	g.AgainAt = 0
-	if g.Release != ReleasePending || g.Answered || g.Termed {
+	if g.Answered || g.Termed {
 		return
 	}
 	m.note(svc, g, "info", "it still accepts: signalled again, the signal may have been lost with the old handoverd")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/internal/proc"
@@ -99,6 +100,62 @@ func TestRestoredDrain(t *testing.T) {
 		s.now = s.now.Add(time.Hour)
 		s.send(evRestored{})
 		s.wantPhase(w1, PhaseKilling).wantPhase(w2, PhaseServing)
+	})
+}
+
+// TestRestoredRelease: what fell due for a release check is judged after a look, and what belongs to one is over with it.
+func TestRestoredRelease(t *testing.T) {
+	w1 := g("web", 1)
+	restored := func(t *testing.T, polls bool) *script {
+		s := plainServing(t).reload().prepared(web()).up(g("web", 2)).wantPhase(w1, PhaseDraining).any()
+		s.now = s.now.Add(10 * time.Second) // its release was to be judged meanwhile
+		return s.send(evRestored{}, evSight{at: w1, Polls: polls})
+	}
+	t.Run("it let go meanwhile", func(t *testing.T) {
+		restored(t, false).want("accept web2", "ack web2", "done 2: web2 serving released").after(10 * time.Second).want()
+	})
+	t.Run("it never lets go", func(t *testing.T) {
+		s := restored(t, true).want("accept web2", "ack web2").after(time.Second).want("signal web1 10")
+		s.after(time.Second - 1).want().after(1).want("done 2: web2 serving not released")
+	})
+	for name, e := range map[string]evSight{"it lets go": {at: w1}, "it cannot be seen": {at: w1, Blind: true}} {
+		t.Run(name, func(t *testing.T) { // nothing is left that is no deadline
+			s := restored(t, true).send(e).any()
+			due := nextDeadline(&s.s, s.now)
+			if got := s.s.Services["web"].gen(1); due != got.TermAt && due != got.KillAt {
+				t.Fatalf("the next deadline is %v: %+v", due, got)
+			}
+			next, acts := transition(s.s, evTick{}, due-1)
+			if d := cmp.Diff(s.s, next); d != "" || len(acts) > 0 {
+				t.Errorf("before the next deadline: %v\n%s", acts, d)
+			}
+		})
+	}
+}
+
+// TestRestoredBake: a stop has ended its bake, and the reload was refused: it does not bake for ever.
+func TestRestoredBake(t *testing.T) {
+	w1, w2 := g("web", 1), g("web", 2)
+	lame := func(s *Spec) { s.Config.Stop.LameDuck.For = 5 * time.Second }
+	stopped := func(t *testing.T) *script {
+		s := serving(t, web(lame)).reload().prepared(web(lame, bakes(time.Minute))).up(w2).wantPhase(w2, PhaseBaking).any()
+		return s.send(evStop{}).want("lame web1", "lame web2", "done 2: web0 refused").wantPhase(w2, PhaseBaking)
+	}
+	t.Run("it is rolled back", func(t *testing.T) {
+		s := stopped(t).send(evRestored{}).want("accept web1", "ack web1", "drain web2")
+		s.wantPhase(w1, PhaseServing).wantPhase(w2, PhaseDraining).failure("web", PhaseBaking, "stopping")
+	})
+	t.Run("the old one is gone", func(t *testing.T) {
+		s := stopped(t).send(evRestored{Gone: []at{w1}}).want("kill web1 15", "accept web2", "commit web2", "ack web2")
+		s.wantPhase(w2, PhaseServing)
+	})
+	t.Run("it is gone", func(t *testing.T) {
+		s := stopped(t).send(evRestored{Gone: []at{w2}}).any()
+		s.wantPhase(w1, PhaseServing).wantPhase(w2, PhaseKilling).end(w2, 0).wantPhase(w2, "gone")
+	})
+	t.Run("no stop", func(t *testing.T) {
+		s := serving(t, web()).reload().prepared(web(bakes(time.Minute))).up(w2).any().send(evRestored{}).any()
+		s.after(time.Minute).wantPhase(w2, PhaseServing)
 	})
 }
 

@@ -184,7 +184,7 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		}
 		g.Signalled = true
 		m.do(acSignal{ref(svc, g), g.Spec.Drain})
-	case m.due(g.AgainAt):
+	case g.Release == ReleasePending && m.due(g.AgainAt):
 		m.again(svc, g)
 	case m.due(g.TermAt):
 		g.SignalAt, g.TermAt, g.Termed = 0, 0, true // no softer one after it
