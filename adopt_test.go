@@ -126,7 +126,13 @@ func TestTakenOverInBackOff(t *testing.T) {
 // TestTakenOverWithoutKeeper: the keeper is killed, or stopped by a signal, right before handoverd. What a program holds
 // comes back from it, and there is a keeper again.
 func TestTakenOverWithoutKeeper(t *testing.T) {
-	for name, sig := range map[string]unix.Signal{"killed": unix.SIGKILL, "stopped": unix.SIGSTOP} {
+	for name, tt := range map[string]struct {
+		sig  unix.Signal
+		from string
+	}{
+		"killed":  {unix.SIGKILL, "pidfd_getfd"},
+		"stopped": {unix.SIGSTOP, "the keeper, by pidfd_getfd"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, childService{mode: "accept-notify", when: "notify"})
@@ -136,15 +142,20 @@ func TestTakenOverWithoutKeeper(t *testing.T) {
 				t.Fatal(err)
 			}
 			pid = keeperOf(s.Daemon, pid)
+			holds := fmt.Sprintf("socket:[%d]", s.socket("web", "http").Inode)
+			eventually(t, "the keeper has read what it was sent", func() bool {
+				links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+				return slices.ContainsFunc(links, func(l string) bool { to, _ := os.Readlink(l); return to == holds })
+			})
 			s.Signal(unix.SIGSTOP) // … but not this time
-			if err := unix.Kill(pid, sig); err != nil {
+			if err := unix.Kill(pid, tt.sig); err != nil {
 				t.Fatal(err)
 			}
 			s.Kill()
 			s.Start()
 			s.WaitReady()
-			if from := s.socket("web", "http").TakenFrom; from != "pidfd_getfd" {
-				t.Errorf("the socket was taken from %q", from)
+			if from := s.socket("web", "http").TakenFrom; from != tt.from {
+				t.Errorf("the socket was taken from %q, want %q", from, tt.from)
 			}
 			s.WaitStatus("another keeper", func(st *supervisor.Status) bool {
 				return st.Keeper.PID != 0 && st.Keeper.PID != pid && st.Keeper.Held >= 2
@@ -468,6 +479,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "it has ended", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 	left := slices.DeleteFunc(d.Left(), func(p int) bool { return p == pid })
 	if len(left) != 1 {
 		t.Fatalf("left: %v, want the sleeper", left)

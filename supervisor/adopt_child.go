@@ -171,3 +171,35 @@ func (c *child) bound() uint64 {
 	}
 	return proc.Ticks(proc.Now()) // it lives
 }
+
+// endLeftovers ends what is left of a generation whose main process is gone: it may
+// have the sockets, which a fresh start has to bind.
+func (l *loop) endLeftovers(c *child) {
+	if c.pid == 0 {
+		return // it never ran
+	}
+	pause := time.NewTicker(sweepShortest)
+	defer pause.Stop()
+	begin := proc.Now()
+	for empty := 0; empty < 2; <-pause.C {
+		sig, spent := unix.SIGTERM, proc.Now().Sub(begin)
+		switch {
+		case spent > 2*stuckAfter:
+			l.log.Error("what is left of it has not ended", "service", c.Service, "gen", c.Gen)
+			return
+		case spent > stuckAfter:
+			sig = unix.SIGKILL
+		}
+		left, err := 0, error(nil)
+		if empty == 0 && spent < sweepShortest || sig == unix.SIGKILL {
+			left, err = proc.KillMembersBefore(c.pid, c.token, c.before, sig)
+		} else {
+			var members []proc.Process
+			members, err = proc.MembersBefore(c.pid, c.token, c.before)
+			left = len(members)
+		}
+		if empty++; left > 0 || err != nil {
+			empty = 0
+		}
+	}
+}

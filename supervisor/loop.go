@@ -57,6 +57,7 @@ type loop struct {
 	pidns     uint64
 	found     *savedState           // what an earlier handoverd has left, until restore
 	elsewhere bool                  // of another boot or pid namespace
+	orphan    heldProcess           // a keeper that does not answer
 	spare     map[string]int        // by key: sockets of the keeper that no state knows; until the first install
 	sources   map[string]string     // by key: whom a socket was taken back from
 	missing   map[string]heldSocket // by key: what could not be taken back

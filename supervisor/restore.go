@@ -29,6 +29,7 @@ const takeLimit = 5 * time.Second
 func (l *loop) restore() event {
 	taken := l.takeKept()
 	defer func() { closeFDs(taken) }() // what nobody wants
+	defer l.endOrphan()
 	saved, elsewhere := l.found, l.elsewhere
 	l.found = nil
 	if saved != nil && !elsewhere {
@@ -91,38 +92,6 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 	return &back
 }
 
-// endLeftovers ends what is left of a generation whose main process is gone: it may
-// have the sockets, which a fresh start has to bind.
-func (l *loop) endLeftovers(c *child) {
-	if c.pid == 0 {
-		return // it never ran
-	}
-	pause := time.NewTicker(sweepShortest)
-	defer pause.Stop()
-	begin := proc.Now()
-	for empty := 0; empty < 2; <-pause.C {
-		sig, spent := unix.SIGTERM, proc.Now().Sub(begin)
-		switch {
-		case spent > 2*stuckAfter:
-			l.log.Error("what is left of it has not ended", "service", c.Service, "gen", c.Gen)
-			return
-		case spent > stuckAfter:
-			sig = unix.SIGKILL
-		}
-		left, err := 0, error(nil)
-		if empty == 0 && spent < sweepShortest || sig == unix.SIGKILL {
-			left, err = proc.KillMembersBefore(c.pid, c.token, c.before, sig)
-		} else {
-			var members []proc.Process
-			members, err = proc.MembersBefore(c.pid, c.token, c.before)
-			left = len(members)
-		}
-		if empty++; left > 0 || err != nil {
-			empty = 0
-		}
-	}
-}
-
 func compareAt(a, b at) int {
 	if c := strings.Compare(a.Service, b.Service); c != 0 {
 		return c
@@ -131,40 +100,64 @@ func compareAt(a, b at) int {
 }
 
 // takeKept has the keeper hand out all that it holds, by name. The caller owns it.
-// A keeper that does not is ended: while it lives nobody else can bind its
-// addresses.
+// One that does not is asked for sockets as any process that holds them, and then
+// ended (orphan): while it lives nobody else can bind its addresses.
 func (l *loop) takeKept() map[string]int {
 	c, err := l.dialKeeper()
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, errors.ErrUnsupported) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	var taken map[string]int
 	if err == nil {
 		taken, err = c.TakeAll(takeLimit)
 	}
-	if err != nil {
-		l.log.Error("the keeper of the earlier handoverd hands nothing out", "err", err)
-		if c != nil {
-			_ = c.Close()
-		}
-		if l.found != nil && !l.elsewhere {
-			l.endStranger(l.found.Held.Keeper)
-		}
-		return nil
+	if err == nil {
+		l.adoptKeeper(c, taken)
+		return taken
 	}
-	l.adoptKeeper(c, taken)
-	return taken
+	if c != nil {
+		_ = c.Close()
+	}
+	if l.found != nil && !l.elsewhere {
+		l.orphan = l.found.Held.Keeper
+	}
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) { // else there is none
+		l.log.Error("the keeper of the earlier handoverd hands nothing out", "err", err)
+	}
+	return nil
 }
 
-// endStranger ends a process that is exactly the one that the state names.
-func (l *loop) endStranger(p heldProcess) {
-	fd := openExactly(p.PID, p.StartTime)
+// fetchOrphaned takes sockets from a keeper that does not answer.
+func (l *loop) fetchOrphaned(missing map[string]heldSocket, out map[string]*fdpass.Socket) {
+	if l.orphan.PID == 0 || len(missing) == 0 {
+		return
+	}
+	byInode, inodes := map[uint64]string{}, []uint64(nil)
+	for key, h := range missing {
+		byInode[h.Inode], inodes = key, append(inodes, h.Inode)
+	}
+	found := map[uint64]int{}
+	if err := fetchOf(l.orphan.PID, l.orphan.StartTime, inodes, found); err != nil {
+		l.log.Warn("its sockets cannot be taken from the keeper", "pid", l.orphan.PID, "err", err)
+	}
+	for ino, fd := range found {
+		key := byInode[ino]
+		if s := l.adoptSocket(fd, key, missing[key], "the keeper, by pidfd_getfd"); s != nil {
+			out[key] = s
+		}
+	}
+}
+
+// endOrphan ends a keeper that does not answer: exactly the process that the state
+// names.
+func (l *loop) endOrphan() {
+	fd := openExactly(l.orphan.PID, l.orphan.StartTime)
 	if fd < 0 {
 		return
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if err := proc.SignalPidfd(fd, unix.SIGKILL); err != nil {
-		l.log.Error("the keeper of the earlier handoverd was not ended", "pid", p.PID, "err", err)
+		l.log.Error("the keeper of the earlier handoverd was not ended", "pid", l.orphan.PID, "err", err)
 	}
 }
 
@@ -210,6 +203,7 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 			missing[key] = h
 		}
 	}
+	l.fetchOrphaned(missing, out)
 	l.fetchMissing(missing, living, saved, out)
 	for key, h := range missing {
 		if out[key] == nil {
