@@ -86,7 +86,7 @@ real: setup build ## every test against the static binary, with 10 reloads of ea
 	@for m in $(MODULES); do (cd $$m && $(CURDIR)/.ci/gotest $(CURDIR)/build/$$(basename $$m).log -timeout 10m ./...); done
 
 load: setup build ## the load test with the full number of reloads
-	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated)' -timeout 80m .
+	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated|HandoverdKilled|NoUnknownProgram)' -timeout 80m .
 	HANDOVERD_LOAD=full $(GO) test -C examples/worker -count=1 -v -run '^TestStops$$' -timeout 20m .
 
 mutants: ## applies each deliberate mistake and fails unless the tests see it

@@ -192,6 +192,32 @@ func TestTakenOverInAStop(t *testing.T) {
 	s.Stop()
 }
 
+// TestTakenOverInADrain: handoverd is killed in a stop, when its sockets are closed and the program drains. The next one
+// binds them anew and serves; the program that was told to drain finishes its work under the deadline that it had.
+func TestTakenOverInADrain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{socket: fmt.Sprintf(`http = "tcp4://127.0.0.1:%d"`, FreePort(t))})
+	address := s.address("web", "http")
+	slow := request(t, address, "/stream?n=1&ms=4000")
+	s.Signal(unix.SIGTERM)
+	s.WaitLog("socket closed")
+	s.Kill()
+	s.Start()
+	s.WaitReady()
+	st := s.Service("web")
+	if len(st.Generations) != 2 || st.Generations[0].Phase != supervisor.PhaseDraining || st.Generations[0].Ends > 25 ||
+		st.Generations[1].Phase != supervisor.PhaseServing {
+		t.Errorf("generations %+v, want the old one draining and a new one serving", st.Generations)
+	}
+	fresh := s.fresh(address)
+	if answer := slow(); !strings.Contains(answer, "200") {
+		t.Errorf("the request that drained: %q", answer)
+	}
+	s.only("web", 2)
+	fresh.end()
+	s.Stop()
+}
+
 // TestConfigDiffers: a file that was edited meanwhile is not applied by a start that takes over.
 func TestConfigDiffers(t *testing.T) {
 	t.Parallel()

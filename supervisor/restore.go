@@ -214,22 +214,24 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 	return out
 }
 
-// bindMissing binds the sockets of a generation anew that could not be taken back.
-// That fails as long as a program of before has them open, and works once it has
-// ended.
+// bindMissing binds the sockets of a generation anew that are not open: those that
+// could not be taken back, and those that a stop had closed which the next handoverd
+// called off. It fails as long as a program of before listens there, and works once
+// that has ended.
 func (l *loop) bindMissing(g *Generation) error {
-	for _, k := range g.keys() {
-		h, ok := l.missing[k.Key]
-		if !ok {
+	for i, k := range g.keys() {
+		if k.Own || l.sockets.open[k.Key] != nil || l.sockets.leaving[k.Key] != nil {
 			continue
 		}
-		if l.sockets.open[k.Key] == nil && l.sockets.leaving[k.Key] == nil {
-			s, err := fdpass.Bind(h.Addr, h.Options)
-			if err != nil {
-				return fmt.Errorf("socket %q, which could not be taken back: %w", k.Name, err)
-			}
-			l.sockets.add(map[string]*fdpass.Socket{k.Key: s})
+		h, ok := l.missing[k.Key]
+		if !ok {
+			h = heldSocket{Addr: g.Spec.Config.Sockets[i].Addr, Options: g.Spec.Config.Sockets[i].Options}
 		}
+		s, err := fdpass.Bind(h.Addr, h.Options)
+		if err != nil {
+			return fmt.Errorf("socket %q, which could not be taken back: %w", k.Name, err)
+		}
+		l.sockets.add(map[string]*fdpass.Socket{k.Key: s})
 		delete(l.missing, k.Key)
 	}
 	return nil
