@@ -43,7 +43,11 @@ type child struct {
 // spawn starts the shim of a generation. The program does not run before "go".
 func (l *loop) spawn(a at) {
 	svc, g := l.state.Services[a.Service], l.state.Services[a.Service].gen(a.Gen)
-	c, err := l.start(svc, g)
+	var c *child
+	err := l.bindMissing(g)
+	if err == nil {
+		c, err = l.start(svc, g)
+	}
 	if err != nil {
 		l.queue(evSpawnFailed{a, err.Error()})
 		return
@@ -56,10 +60,6 @@ func (l *loop) spawn(a at) {
 func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 	own, err := bindOwn(g.Spec, g.N)
 	if err != nil {
-		closeOwn(own)
-		return nil, err
-	}
-	if err := l.bindMissing(g); err != nil {
 		closeOwn(own)
 		return nil, err
 	}
