@@ -1,15 +1,10 @@
 package supervisor
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
-	"reflect"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,14 +18,11 @@ import (
 // TestPropertyRandomWalks walks random sequences of events and checks after every
 // step all that must hold always, and at the end of each that everything that was
 // asked for has been answered. HANDOVERD_WALKS sets the number of sequences,
-// HANDOVERD_SEED walks one only and tells its steps.
+// HANDOVERD_FIRST the seed of the first (1), and HANDOVERD_SEED walks one only and
+// tells its steps.
 func TestPropertyRandomWalks(t *testing.T) {
-	if s := os.Getenv("HANDOVERD_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := newWalk(seed)
+	if seed := setting(t, "HANDOVERD_SEED", -1); seed >= 0 {
+		w := newWalk(uint64(seed))
 		w.trace = t.Logf
 		w.walk()
 		if w.fault != "" {
@@ -38,17 +30,12 @@ func TestPropertyRandomWalks(t *testing.T) {
 		}
 		return
 	}
-	walks := 100_000
+	walks := int64(100_000)
 	if testing.Short() {
 		walks = 1_000
 	}
-	if s := os.Getenv("HANDOVERD_WALKS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		walks = n
-	}
+	walks = setting(t, "HANDOVERD_WALKS", walks)
+	first := setting(t, "HANDOVERD_FIRST", 1)
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // nothing lives long here
 	began := time.Now()
 	var next, steps, faults atomic.Int64
@@ -59,8 +46,8 @@ func TestPropertyRandomWalks(t *testing.T) {
 	for i := range workers {
 		wg.Go(func() {
 			for {
-				seed := next.Add(1)
-				if seed > int64(walks) || faults.Load() >= 5 {
+				seed := first + next.Add(1) - 1
+				if seed >= first+walks || faults.Load() >= 5 {
 					return
 				}
 				at[i].Store(seed)
@@ -80,7 +67,7 @@ func TestPropertyRandomWalks(t *testing.T) {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
 	watchdog(t, done, at)
-	t.Logf("%d sequences, %d steps in %v", min(next.Load()-int64(workers), int64(walks)), steps.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d sequences, %d steps in %v", min(next.Load()-int64(workers), walks), steps.Load(), time.Since(began).Round(time.Millisecond))
 	// A walk that never gets somewhere proves nothing about it.
 	for _, what := range []string{
 		"baking", "rolled back", "SIGKILL at the deadline", "SIGTERM on the ladder", "removed", "skipped", "refused",
@@ -95,6 +82,20 @@ func TestPropertyRandomWalks(t *testing.T) {
 			t.Errorf("no walk has come to: %s", what)
 		}
 	}
+}
+
+// setting is a number from the environment, or else the one given.
+func setting(t *testing.T, name string, or int64) int64 {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return or
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // watchdog ends the test if a walk makes no progress: a transition that does not
@@ -122,10 +123,9 @@ func watchdog(t *testing.T, done <-chan struct{}, at []atomic.Int64) {
 // walk is one sequence: the state, the world around it, and what has happened.
 type walk struct {
 	*world
+	seed   uint64
 	state  State
-	json   []byte // of state
-	read   State  // what was read of it
-	same   bool   // it has not changed since
+	read   State // the same after JSON
 	ledger ledger
 	steps  int
 	fault  string
@@ -134,69 +134,7 @@ type walk struct {
 }
 
 func newWalk(seed uint64) *walk {
-	w := &walk{world: newWorld(seed), state: emptyState(), seen: map[string]bool{}, ledger: newLedger()}
-	w.json = slimJSON(&w.state)
-	return w
-}
-
-// slimJSON is the state as it is written, but for its specs: a spec never changes
-// once made and is by far the largest part of the state. Their digests follow, one
-// for each place.
-func slimJSON(s *State) []byte {
-	c := s.clone()
-	var digests []byte
-	c.eachSpec(func(p **Spec) {
-		if *p != nil {
-			digests = append(digests, (*p).Digest...)
-		}
-		digests = append(digests, '|')
-		*p = nil
-	})
-	return append(append(mustJSON(&c), '\n'), digests...)
-}
-
-// eachSpec calls f with every place of the state that holds a spec, in order.
-func (s *State) eachSpec(f func(**Spec)) {
-	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
-		svc := s.Services[name]
-		f(&svc.Spec)
-		if svc.Upgrade != nil {
-			f(&svc.Upgrade.Spec)
-		}
-		for _, g := range svc.Generations {
-			f(&g.Spec)
-		}
-	}
-}
-
-// readBack is the state after JSON. Each sixteenth time it is the file as
-// handoverd writes it; else the specs are filled in again by their digests.
-func (w *walk) readBack() (State, error) {
-	var read State
-	if w.steps%16 == 0 {
-		if err := json.Unmarshal(mustJSON(&w.state), &read); err != nil {
-			return read, err
-		}
-		return read, read.validate()
-	}
-	text, list, _ := strings.Cut(string(w.json), "\n")
-	if err := json.Unmarshal([]byte(text), &read); err != nil {
-		return read, err
-	}
-	read.eachSpec(func(p **Spec) {
-		var digest string
-		digest, list, _ = strings.Cut(list, "|")
-		*p = w.specs[digest]
-	})
-	return read, read.validate()
-}
-
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return b
+	return &walk{world: newWorld(seed), seed: seed, state: emptyState(), read: emptyState(), seen: map[string]bool{}, ledger: newLedger()}
 }
 
 func (w *walk) fail(format string, args ...any) {
@@ -241,36 +179,32 @@ func (w *walk) settle() {
 		}
 		w.step(e)
 		if n > 1000 {
-			w.fail("it does not settle: %s", w.json)
+			w.fail("it does not settle: %s", slimJSON(&w.state))
 		}
 	}
 }
 
-// step takes the state through JSON, makes one transition from what was read and
-// one from the original, and compares.
+// step makes one transition from the state and one from what was read of it after
+// JSON, and compares.
 func (w *walk) step(e event) {
 	w.steps++
 	if e, ok := e.(evTick); ok && w.steps%2 == 0 {
 		w.early(e)
 	}
-	read, err := w.read, error(nil)
-	if !w.same {
-		read, err = w.readBack()
-	}
-	if err != nil {
-		w.fail("state not read back: %v\n%s", err, w.json)
-		return
-	}
 	prev := w.state
 	next, acts := transition(prev, e, w.now)
-	again, acts2 := transition(read, e, w.now)
-	b := slimJSON(&next)
-	if b2 := slimJSON(&again); !bytes.Equal(b, b2) || !sameActions(acts, acts2) {
-		w.fail("it behaves otherwise after JSON on %#v:\n%s\n%s\n%v\n%v", e, b, b2, acts, acts2)
+	if w.steps%4 == 0 && !sameState(&prev, &w.read) { // which this event has not been shown yet
+		w.fail("the input was changed by %#v, or by a tick before, or is not the same after JSON:\n%s\n%s", e, slimJSON(&prev), slimJSON(&w.read))
 		return
 	}
-	if w.steps%4 == 0 && !bytes.Equal(w.json, slimJSON(&prev)) {
-		w.fail("the input was changed by %#v:\n%s\n%s", e, w.json, slimJSON(&prev))
+	again, acts2 := transition(w.read, e, w.now)
+	if !sameState(&next, &again) || !same(&acts, &acts2) {
+		w.fail("it behaves otherwise after JSON on %#v:\n%s\n%s\n%v\n%v", e, slimJSON(&next), slimJSON(&again), acts, acts2)
+		return
+	}
+	read, err := w.readBack(&prev, &next)
+	if err != nil {
+		w.fail("state not read back: %v\n%s", err, slimJSON(&next))
 		return
 	}
 	if w.trace != nil {
@@ -281,15 +215,14 @@ func (w *walk) step(e event) {
 		w.trace("   => %s", outline(&next))
 	}
 	w.check(&prev, e, &next, acts)
-	w.read, w.same = read, bytes.Equal(b, w.json) // the same text is read as the same
-	w.state, w.json = next, b
+	w.state, w.read = next, read
 	for _, a := range acts {
 		w.carryOut(&w.state, a)
 	}
 	w.around(&w.state)
 	if w.steps%4 == 1 && w.fault == "" { // nothing more follows from the same
 		s, more := transition(next, evTick{}, w.now)
-		if len(more) > 0 || !bytes.Equal(b, slimJSON(&s)) {
+		if len(more) > 0 || !sameState(&next, &s) {
 			w.fail("a second tick at the same time does something: %v", more)
 		}
 	}
@@ -324,10 +257,6 @@ func outline(s *State) string {
 	return b.String()
 }
 
-func sameActions(a, b []action) bool {
-	return reflect.DeepEqual(a, b) || bytes.Equal(mustJSON(a), mustJSON(b)) && fmt.Sprintf("%T", a) == fmt.Sprintf("%T", b)
-}
-
 // early makes sure that nothing fell due between the last step and the next
 // deadline: whatever does has to be one.
 func (w *walk) early(evTick) {
@@ -337,8 +266,8 @@ func (w *walk) early(evTick) {
 	}
 	for _, t := range []proc.Instant{d - 1, w.ledger.last + proc.Instant(w.rnd.Int64N(int64(d-w.ledger.last)))} {
 		s, acts := transition(w.state, evTick{}, t)
-		if len(acts) > 0 || !bytes.Equal(w.json, slimJSON(&s)) {
-			w.fail("something is due at %v, before the next deadline %v: %v\n%s\n%s", t, d, acts, w.json, slimJSON(&s))
+		if len(acts) > 0 || !sameState(&w.state, &s) {
+			w.fail("something is due at %v, before the next deadline %v: %v\n%s\n%s", t, d, acts, slimJSON(&w.state), slimJSON(&s))
 			return
 		}
 	}
@@ -348,7 +277,7 @@ func (w *walk) settled() {
 	l := &w.ledger
 	s := &w.state
 	for _, j := range s.Jobs {
-		w.fail("job %d never ends: %s", j.ID, w.json)
+		w.fail("job %d never ends: %s", j.ID, slimJSON(&w.state))
 	}
 	for id := 1; id <= w.requests; id++ {
 		if l.answered[id] != 1 {
@@ -373,10 +302,10 @@ func (w *walk) settled() {
 	}
 	for name, svc := range s.Services {
 		if svc.Good && svc.Serving() == nil {
-			w.fail("%s does not serve in the end: %s", name, w.json)
+			w.fail("%s does not serve in the end: %s", name, slimJSON(&w.state))
 		}
 		if n := len(svc.Generations); n > 1 {
-			w.fail("%s has %d generations in the end: %s", name, n, w.json)
+			w.fail("%s has %d generations in the end: %s", name, n, slimJSON(&w.state))
 		}
 		if svc.Removed {
 			w.fail("%s is removed and not forgotten", name)
