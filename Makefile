@@ -79,11 +79,13 @@ lint: linter ## golangci-lint, built from source
 unit: setup ## unit and property tests under the race detector
 	CGO_ENABLED=1 .ci/gotest build/unit.log -race -short -timeout 6m ./...
 
-# Two packages at a time: the load tests of the root leave more than half of two cores idle, and their bar is a count,
-# not a time. What measures time in earnest is in load and bench, which run alone.
-real: setup build ## every test against the static binary, with 10 reloads of each load
-	.ci/gotest build/real.log -p 2 -timeout 10m ./...
-	@for m in $(MODULES); do (cd $$m && $(CURDIR)/.ci/gotest $(CURDIR)/build/$$(basename $$m).log -timeout 10m ./...); done
+# Three lanes at a time: what waits leaves more than half of two cores idle, and the bar of the load tests is a count, not
+# a time. What measures time in earnest is in load and bench, which run alone.
+LOADED := ^Test(Load|Stop|Standalone|Activated|Promise1|Tableflip|HAProxy|Handoverd)
+real: setup build ## every test against the static binary, with the short form of each load
+	@.ci/lanes '.ci/gotest build/load.log -timeout 10m -run "$(LOADED)" .' \
+		'.ci/gotest build/root.log -timeout 10m -skip "$(LOADED)" .' \
+		'.ci/gotest build/real.log -p 1 -timeout 10m $$($(GO) list ./... | tail -n +2) && .ci/modules $(MODULES)'
 
 load: setup build ## the load test with the full number of reloads
 	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated|HandoverdKilled|NoUnknownProgram)' -timeout 80m .

@@ -265,7 +265,7 @@ func TestStopLoadNoHandler(t *testing.T) {
 		node       bool
 	}{{"go-timer", "timer", false}, {"go-probes", "probes", false}, {"go-acknowledged", "exec", false}, {"node-probes", "probes", true}} {
 		t.Run(row.name, func(t *testing.T) {
-			n := stopsOf(4)
+			n := stopsOf(2)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
 			defer cancel()
 			b := newBalancer(t, 2, func(b *balancer, k *backend) string {
@@ -304,7 +304,7 @@ func TestStopLoadTwoServices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("load needs the machine to itself; it runs without -short")
 	}
-	n := stopsOf(4)
+	n := stopsOf(2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
 	defer cancel()
 	b := newBalancer(t, 2, func(b *balancer, k *backend) string {

@@ -33,6 +33,8 @@ type server struct {
 // directory.
 func Serve(listen int, dir string) error {
 	unix.CloseOnExec(listen)
+	// What ps shows (proc_pid_comm(5)): started by /proc/self/exe it would be called "exe". Where /proc is read-only it is.
+	_ = os.WriteFile("/proc/self/comm", []byte("handoverd-keep"), 0)
 	if err := unix.SetNonblock(listen, true); err != nil {
 		return fmt.Errorf("keeper: descriptor %d: %w", listen, os.NewSyscallError("fcntl", err))
 	}
