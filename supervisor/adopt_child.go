@@ -84,10 +84,7 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 	if fd, ok := take(keptNotify); ok {
 		c.notify, err = sdnotify.NewSocket(fd, c.path)
 	} else {
-		uid, gid := -1, -1
-		if g.Spec.UID != nil {
-			uid, gid = int(*g.Spec.UID), int(*g.Spec.GID)
-		}
+		uid, gid := g.Spec.owner()
 		c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid)
 	}
 	if err != nil {

@@ -63,8 +63,8 @@ type (
 	// evQuiet: every connection of what is to be drained has been silent for as
 	// long as hold wants.
 	evQuiet struct{ Service string }
-	// evLeft: a socket's queue is empty, and handoverd has closed it.
-	evLeft struct{ Key string }
+	// evLeft: the queues of sockets are empty, and handoverd has closed them.
+	evLeft struct{ Keys []string }
 	// evSpawned tells the pid of a generation, which waits for "go".
 	evSpawned struct {
 		at

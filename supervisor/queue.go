@@ -98,11 +98,12 @@ func (t *socketTable) back(key string) {
 
 // leave closes the sockets on their way out whose time has come.
 func (t *socketTable) leave(now proc.Instant) {
+	coming := t.halfOpen(now)
 	for key, l := range t.leaving {
 		if now < l.next {
 			continue
 		}
-		if now < l.until && !l.isEmpty(now) {
+		if now < l.until && !l.isEmpty(now, coming[l.s.Addr().Port]) {
 			l.next = min(l.until, now.Add(emptyStep))
 			continue
 		}
@@ -121,9 +122,9 @@ func (t *socketTable) closeLeaving(key, why string) {
 }
 
 // isEmpty reports whether nobody has waited in its queue for emptyFor, and no
-// handshake that would end there is under way.
-func (l *leaving) isEmpty(now proc.Instant) bool {
-	if queued(l.s) > 0 || halfOpen(l.s) > 0 {
+// handshake that would end there, of which coming are under way, was.
+func (l *leaving) isEmpty(now proc.Instant, coming int) bool {
+	if queued(l.s) > 0 || coming > 0 {
 		l.since = 0
 		return false
 	}
@@ -162,30 +163,38 @@ func queued(s *fdpass.Socket) int {
 	return n
 }
 
-// halfOpen is how many handshakes with a socket are under way; 0 where that cannot
-// be known.
-func halfOpen(s *fdpass.Socket) int {
-	if !isInet(s.Addr().Kind) || s.Addr().Kind.Datagram() {
-		return 0
+// halfOpen is how many handshakes are under way with the sockets that are to be
+// looked at now, by port; none where that cannot be known.
+func (t *socketTable) halfOpen(now proc.Instant) map[uint16]int {
+	var ports []uint16
+	for _, l := range t.leaving {
+		if a := l.s.Addr(); now >= l.next && now < l.until && isInet(a.Kind) && !a.Kind.Datagram() {
+			ports = append(ports, a.Port)
+		}
 	}
-	n, err := proc.HalfOpen(s.Addr().Port)
+	if len(ports) == 0 {
+		return nil
+	}
+	n, err := proc.HalfOpen(ports)
 	if err != nil {
-		return 0
+		return nil
 	}
 	return n
 }
 
 // leftSockets tells the state which of the sockets that it waits for are gone.
 func (l *loop) leftSockets() {
-	told := map[string]bool{}
+	var left []string
 	for _, svc := range l.state.Services {
 		for _, g := range svc.Generations {
 			for _, key := range g.Leaving {
-				if l.sockets.open[key] == nil && l.sockets.leaving[key] == nil && !told[key] {
-					told[key] = true
-					l.queue(evLeft{key})
+				if l.sockets.open[key] == nil && l.sockets.leaving[key] == nil {
+					left = append(left, key)
 				}
 			}
 		}
+	}
+	if len(left) > 0 {
+		l.queue(evLeft{left})
 	}
 }

@@ -71,11 +71,11 @@ func (m *machine) force(svc *Service, g *Generation) {
 	m.note(svc, g, "warn", "hold: its connections were not silent for %v: it drains all the same", svc.hold())
 }
 
-// left: a socket that leaves has been closed.
-func (m *machine) left(key string) {
+// left: sockets that leave have been closed.
+func (m *machine) left(keys []string) {
 	for _, name := range m.s.Order {
 		for _, g := range m.s.Services[name].Generations {
-			g.Leaving = slices.DeleteFunc(g.Leaving, func(k string) bool { return k == key })
+			g.Leaving = slices.DeleteFunc(g.Leaving, func(k string) bool { return slices.Contains(keys, k) })
 			if len(g.Leaving) == 0 {
 				g.Leaving, g.EmptyBy = nil, 0
 			}
@@ -99,14 +99,20 @@ func (m *machine) quiet(service string) {
 	}
 }
 
-// open counts the connections that a generation had when it exited while it
-// drained: they were cut, or closed at the right moment, and nothing else tells.
-func (m *machine) open(svc *Service, g *Generation) {
+// open counts the connections that a generation had at the last look before it
+// exited while it drained: they were cut, or closed in the last moment, and nothing
+// else tells. One that ended by itself, with status 0, knew what it had: to say it is
+// enough. One that a signal has ended, or that failed, has cut them.
+func (m *machine) open(svc *Service, g *Generation, status uint32) {
 	if g.Open <= 0 || g.DrainBegan == 0 {
 		return
 	}
 	svc.OpenAtExit += g.Open
-	m.note(svc, g, "warn", "connections open at its exit: %d", g.Open)
+	level := "warn"
+	if status == 0 {
+		level = "info"
+	}
+	m.note(svc, g, level, "connections open at its exit: %d", g.Open)
 }
 
 // old counts what an exclusive start has to wait for: all of the service that can end.

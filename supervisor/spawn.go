@@ -77,10 +77,7 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 			c.release()
 		}
 	}()
-	uid, gid := -1, -1
-	if g.Spec.UID != nil {
-		uid, gid = int(*g.Spec.UID), int(*g.Spec.GID)
-	}
+	uid, gid := g.Spec.owner()
 	c.path = l.dir.file("notify", fmt.Sprintf("%s.%d", svc.Name, g.N))
 	if c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid); err != nil {
 		return nil, err

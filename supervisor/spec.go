@@ -102,3 +102,11 @@ func (e *environ) UnmarshalJSON(b []byte) error {
 	}
 	return nil
 }
+
+// owner is who the program runs as, as chown(2) has it: -1 for no change.
+func (s *Spec) owner() (uid, gid int) {
+	if s.UID == nil {
+		return -1, -1
+	}
+	return int(*s.UID), int(*s.GID)
+}

@@ -45,7 +45,7 @@ func (s *script) send(events ...event) *script {
 			}
 		}
 		if keys := s.s.leavingKeys(); !s.full && len(keys) > 0 {
-			s.send(evLeft{keys[0]})
+			s.send(evLeft{[]string{keys[0]}})
 		}
 	}
 	return s

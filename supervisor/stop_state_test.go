@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -170,11 +171,11 @@ func TestQueue(t *testing.T) {
 	removed := func(s *Spec) { s.Keys = []SocketKey{{Name: "http", Key: "tcp:80"}, {Name: "old", Key: "tcp:81"}} }
 	t.Run("stop", func(t *testing.T) {
 		s := full(serving(t, web())).send(evStop{}).want().after(time.Second).want()
-		s.send(evLeft{"tcp:81"}).want().send(evLeft{"tcp:80"}).want("drain web1")
+		s.send(evLeft{[]string{"tcp:81"}}).want().send(evLeft{[]string{"tcp:80"}}).want("drain web1")
 	})
 	t.Run("at most two seconds", func(t *testing.T) {
 		s := full(serving(t, web())).send(evStop{}).after(2*time.Second - 1).want().after(1).want("drain web1")
-		s.send(evLeft{"tcp:80"}).want()
+		s.send(evLeft{[]string{"tcp:80"}}).want()
 	})
 	t.Run("not into the kill grace", func(t *testing.T) {
 		s := full(serving(t, web(func(s *Spec) { s.Config.Stop.Deadline = 6 * time.Second }))).send(evStop{})
@@ -182,7 +183,7 @@ func TestQueue(t *testing.T) {
 	})
 	t.Run("a removed socket", func(t *testing.T) {
 		s := full(serving(t, web(removed))).reload().prepared(web()).up(g("web", 2)).any()
-		s.wantPhase(g("web", 1), PhaseDraining).send(evLeft{"tcp:81"}).want("drain web1")
+		s.wantPhase(g("web", 1), PhaseDraining).send(evLeft{[]string{"tcp:81"}}).want("drain web1")
 	})
 	t.Run("a kept socket is nobody's to empty", func(t *testing.T) {
 		s := full(serving(t, web())).reload().prepared(web()).up(g("web", 2))
@@ -191,7 +192,7 @@ func TestQueue(t *testing.T) {
 	t.Run("another service has it", func(t *testing.T) {
 		s := full(serving(t, testSpec("app"), web(func(s *Spec) { s.Config.After = []string{"app"} }))).send(evStop{})
 		s.want("drain web1").send(evAnswered{g("web", 1)}).end(g("web", 1), 0).any()
-		s.wantPhase(g("app", 1), PhaseDraining).want().send(evLeft{"tcp:80"}).want("drain app1")
+		s.wantPhase(g("app", 1), PhaseDraining).want().send(evLeft{[]string{"tcp:80"}}).want("drain app1")
 	})
 	t.Run("it dies meanwhile", func(t *testing.T) {
 		s := full(serving(t, web())).send(evStop{}).end(g("web", 1), 0)
@@ -202,7 +203,7 @@ func TestQueue(t *testing.T) {
 		quiet := web(func(s *Spec) { s.Config.Ready.When = "accepting" })
 		s.send(evReload{Request: 1, First: true}).prepared(quiet)
 		s.send(evSpawned{at: g("web", 1), PID: 7, StartTime: 1}, evSight{at: g("web", 1), Polls: true}).after(time.Second).any()
-		s.send(evStop{}).want().send(evHello{g("web", 1)}).want().send(evLeft{"tcp:80"}).want("drain web1")
+		s.send(evStop{}).want().send(evHello{g("web", 1)}).want().send(evLeft{[]string{"tcp:80"}}).want("drain web1")
 	})
 }
 
@@ -220,7 +221,7 @@ func TestHold(t *testing.T) {
 	}
 	t.Run("silent", func(t *testing.T) {
 		s := plain(t).send(evStop{}).want().after(3 * time.Second).send(evQuiet{"web"}).want()
-		s.send(evLeft{"tcp:80"}).want() // who came in the queue has to fall silent too
+		s.send(evLeft{[]string{"tcp:80"}}).want() // who came in the queue has to fall silent too
 		s.after(time.Second).want().send(evQuiet{"web"}).want("signal web1 15")
 		s.end(g("web", 1), 15).want("kill web1 15", "reap web1", "exit 0")
 	})
@@ -229,7 +230,7 @@ func TestHold(t *testing.T) {
 		s.after(2*time.Second).want("signal web1 15").end(g("web", 1), 15).want("kill web1 15", "reap web1", "exit 3")
 	})
 	t.Run("silent, and not again", func(t *testing.T) {
-		s := plain(t).send(evStop{}).send(evQuiet{"web"}, evLeft{"tcp:80"}).after(20*time.Second - 1).want().after(1).want("signal web1 15")
+		s := plain(t).send(evStop{}).send(evQuiet{"web"}, evLeft{[]string{"tcp:80"}}).after(20*time.Second - 1).want().after(1).want("signal web1 15")
 		s.end(g("web", 1), 15).want("kill web1 15", "reap web1", "exit 3")
 	})
 	t.Run("a reload does not hold", func(t *testing.T) {
@@ -327,6 +328,19 @@ func TestOpenAtExit(t *testing.T) {
 	s := serving(t, web()).send(evStop{}, evOpen{g("web", 1), 7}, evExited{g("web", 1), 0})
 	if got := s.s.Services["web"].OpenAtExit; got != 7 {
 		t.Errorf("%d connections open at exit, want 7", got)
+	}
+	for status, level := range map[uint32]string{0: "info", 0x100: "warn", 15: "warn"} {
+		s := serving(t, web()).send(evStop{}, evOpen{g("web", 1), 7})
+		_, acts := transition(s.s, evExited{g("web", 1), status}, s.now)
+		got := ""
+		for _, a := range acts {
+			if n, ok := a.(acNote); ok && strings.Contains(n.Text, "connections open at its exit: 7") {
+				got = n.Level
+			}
+		}
+		if got != level {
+			t.Errorf("wait status %#x: told at level %q, want %q", status, got, level)
+		}
 	}
 	s = serving(t, web()).send(evOpen{g("web", 1), 7}, evExited{g("web", 1), 0})
 	if got := s.s.Services["web"].OpenAtExit; got != 0 {

@@ -97,7 +97,7 @@ func (m *machine) record(e event) {
 	case evQuiet:
 		m.quiet(e.Service)
 	case evLeft:
-		m.left(e.Key)
+		m.left(e.Keys)
 	case evOpen:
 		if _, g := m.process(e.at); g != nil && !g.Exited {
 			g.Open = e.Connections
@@ -251,7 +251,7 @@ func (m *machine) exited(svc *Service, g *Generation, status uint32) {
 	g.Exited, g.Status = true, status
 	was := g.Phase
 	sig, grace := sigTerm, svc.grace(g)
-	m.open(svc, g)
+	m.open(svc, g, status)
 	switch was {
 	case PhaseKilling:
 		return // SIGKILL is at work on all of it already

@@ -155,7 +155,7 @@ func (w *world) around(s *State) {
 			held = held || g.Untold && g.Held
 			for _, key := range g.Leaving {
 				if w.kind || w.chance(20) {
-					w.send(evLeft{key})
+					w.send(evLeft{[]string{key}})
 				}
 			}
 		}
@@ -475,7 +475,7 @@ func (w *world) junk(s *State) event {
 	case 14:
 		return evQuiet{a.Service}
 	case 15:
-		return evLeft{pick(w, "tcp:80", "tcp:81", "")}
+		return evLeft{[]string{pick(w, "tcp:80", "tcp:81", "")}}
 	case 11:
 		return w.prepared(s, w.rnd.IntN(s.LastJob+2))
 	}

@@ -49,6 +49,16 @@ func TestWaysToLeave(t *testing.T) {
 				t.Fatal(err)
 			}
 			exit, drained := cells[0], cells[1]
+			// Short requests are in flight at a given moment only now and then.
+			for range 10 {
+				if exit.Lost > 0 {
+					break
+				}
+				if cells, err = runColumn(limited(t), programs{own: executable(t)}, c, brief, []way{wayExit}); err != nil {
+					t.Fatal(err)
+				}
+				exit = cells[0]
+			}
 			if exit.Lost == 0 {
 				t.Errorf("exit at once: lost nothing of %d %s in %d stops: would a loss be seen?", exit.Total, c.Unit, exit.Stops)
 			}

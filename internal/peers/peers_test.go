@@ -163,8 +163,8 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(table), "(handoverd)"); n != 3*len(loads) {
-		t.Errorf("%d cells of handoverd in the document, want %d:\n%s", n, 3*len(loads), table)
+	if n := strings.Count(string(table), "(handoverd)"); n != 2*len(loads) {
+		t.Errorf("%d cells of handoverd in the document, want %d:\n%s", n, 2*len(loads), table)
 	}
 }
 

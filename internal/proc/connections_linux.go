@@ -47,29 +47,51 @@ func Connections(ports []uint16) ([]Connection, error) {
 	return found, nil
 }
 
-// HalfOpen counts the handshakes to the local port that are under way: their connections will stand in an accept queue.
-func HalfOpen(port uint16) (n int, err error) {
-	err = eachSocket([]uint16{port}, 1<<stateSynRecv, 0, func([]byte) { n++ })
+// HalfOpen counts the handshakes to these local ports that are under way, by port: their connections will stand in an
+// accept queue.
+func HalfOpen(ports []uint16) (map[uint16]int, error) {
+	n := map[uint16]int{}
+	err := eachSocket(ports, 1<<stateSynRecv, 0, func(b []byte) { n[localPort(b)]++ })
 	if err != nil {
-		return 0, fmt.Errorf("list handshakes: %w", err)
+		return nil, fmt.Errorf("list handshakes: %w", err)
 	}
 	return n, nil
 }
 
-// eachSocket calls f with a struct inet_diag_msg and its attributes for each TCP socket in one of the states.
+// localPort of a struct inet_diag_msg.
+func localPort(b []byte) uint16 { return binary.BigEndian.Uint16(b[4:]) }
+
+// manyPorts is from how many ports on the whole table is asked for once, and not for each of them: the kernel walks all of
+// it each time.
+const manyPorts = 3
+
+// eachSocket calls f with a struct inet_diag_msg and its attributes for each TCP socket of these ports in one of the states.
 func eachSocket(ports []uint16, states uint32, ext byte, f func([]byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	for _, port := range ports {
+	asked, wanted := ports, f
+	if len(ports) >= manyPorts {
+		set := make(map[uint16]bool, len(ports))
+		for _, port := range ports {
+			set[port] = true
+		}
+		asked = []uint16{0} // any
+		wanted = func(b []byte) {
+			if set[localPort(b)] {
+				f(b)
+			}
+		}
+	}
+	for _, port := range asked {
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			body := make([]byte, requestSize)
 			body[0], body[1], body[2] = family, unix.IPPROTO_TCP, ext
 			binary.NativeEndian.PutUint32(body[4:], states)
 			binary.BigEndian.PutUint16(body[8:], port)
-			if err := dump(fd, body, unix.NLM_F_DUMP, f); err != nil {
+			if err := dump(fd, body, unix.NLM_F_DUMP, wanted); err != nil {
 				return err
 			}
 		}
@@ -119,6 +141,9 @@ func eachAnswer(b []byte, many bool, f func([]byte)) (done bool, err error) {
 			}
 			return false, os.NewSyscallError("sock_diag", unix.Errno(-int32(binary.NativeEndian.Uint32(body))))
 		case sockDiagByFamily:
+			if len(body) < answerSize && many {
+				return false, fmt.Errorf("sock_diag answer of %d bytes", len(body))
+			}
 			f(body)
 			done = !many
 		}

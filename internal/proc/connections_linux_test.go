@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -116,7 +117,43 @@ func TestHalfOpen(t *testing.T) {
 	}
 	defer func() { _ = ln.Close() }()
 	pair(t, ln)
-	if n, err := HalfOpen(portOf(ln)); n != 0 || err != nil {
+	if n, err := HalfOpen([]uint16{portOf(ln)}); len(n) != 0 || err != nil {
+		t.Errorf("%d handshakes, %v", n, err)
+	}
+}
+
+// TestManyPorts: of many ports the same is found as of each alone.
+func TestManyPorts(t *testing.T) {
+	var ports []uint16
+	for range manyPorts + 1 {
+		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ln.Close() }()
+		pair(t, ln)
+		ports = append(ports, portOf(ln))
+	}
+	all, err := Connections(ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[uint16]int{}
+	for _, c := range all {
+		got[c.Local.Port()]++
+	}
+	want := map[uint16]int{}
+	for _, port := range ports {
+		one, err := Connections([]uint16{port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[port] = len(one)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || want[ports[0]] == 0 {
+		t.Errorf("connections by port (-each alone +together):\n%s", diff)
+	}
+	if n, err := HalfOpen(ports); len(n) != 0 || err != nil {
 		t.Errorf("%d handshakes, %v", n, err)
 	}
 }

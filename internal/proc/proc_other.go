@@ -116,7 +116,7 @@ func Blindness(int) string { return errOther.Error() }
 func Connections([]uint16) ([]Connection, error) { return nil, errOther }
 
 // HalfOpen is not supported here.
-func HalfOpen(uint16) (int, error) { return 0, errOther }
+func HalfOpen([]uint16) (map[uint16]int, error) { return nil, errOther }
 
 // UnixQueue is not supported here.
 func UnixQueue(uint64) (int, error) { return 0, errOther }
