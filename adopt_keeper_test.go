@@ -3,6 +3,9 @@
 package handover_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +39,36 @@ func TestKeeperIsReplaced(t *testing.T) {
 		t.Errorf("generation %d serves, want 1", generation)
 	}
 	d.MustReload()
+	d.Stop()
+}
+
+// TestKeeperHoldsNothingElse: what handoverd was started with is not held on by the keeper, which may outlive it.
+func TestKeeperHoldsNothingElse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	d := NewDaemon(t)
+	d.Configure(goserver(t, FreePort(t)))
+	d.startUnder(t, nil, "/bin/sh", "-c", `exec "$@" 4<"$0" 9<"$0"`, d.ConfigFile())
+	d.WaitReady()
+	held := func(pid int) int {
+		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		if err != nil || len(links) == 0 {
+			t.Fatalf("descriptors of %d: %v, %v", pid, links, err)
+		}
+		n := 0
+		for _, l := range links {
+			if to, _ := os.Readlink(l); to == d.ConfigFile() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := held(d.PID); n != 2 {
+		t.Fatalf("the test does not count: handoverd has %d descriptors of the file", n)
+	}
+	pid := keeperOf(d, 0)
+	eventually(t, "the keeper has none of it", func() bool { return held(pid) == 0 })
 	d.Stop()
 }
 
