@@ -21,7 +21,7 @@ func keep() error {
 		return errors.New("keeper: which directory?")
 	}
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
-	if err := keeper.CloseInherited(); err != nil {
+	if err := keeper.Prepare(); err != nil {
 		return err
 	}
 	return keeper.Serve(keeper.ListenFD, os.Args[1])

@@ -24,8 +24,8 @@ type Client struct{}
 // Serve is not supported here.
 func Serve(int, string) error { return errOther }
 
-// CloseInherited is not supported here.
-func CloseInherited() error { return errOther }
+// Prepare is not supported here.
+func Prepare() error { return errOther }
 
 // Start is not supported here.
 func Start(string) (pid, pidfd int, err error) { return 0, -1, errOther }
