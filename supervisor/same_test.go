@@ -28,9 +28,9 @@ func shapeOf(t reflect.Type) *shape {
 	s := &shape{kind: t.Kind(), spec: t == reflect.TypeFor[*Spec]()}
 	switch s.kind {
 	case reflect.Struct:
-		for i := range t.NumField() {
-			f := *shapeOf(t.Field(i).Type)
-			f.omits = strings.Contains(t.Field(i).Tag.Get("json"), ",omitempty")
+		for field := range t.Fields() {
+			f := *shapeOf(field.Type)
+			f.omits = strings.Contains(field.Tag.Get("json"), ",omitempty")
 			s.fields = append(s.fields, &f)
 		}
 	case reflect.Pointer, reflect.Slice, reflect.Map:

@@ -7,8 +7,15 @@ import "testing"
 func TestNothingOfNobody(t *testing.T) {
 	w2 := g("web", 2)
 	events := []event{
-		evSight{at: w2, Polls: true}, evHello{w2}, evNotify{w2}, evReady{w2, "native"}, evReady{w2, "alive"},
-		evProbe{at: w2, OK: true}, evOpen{at: w2, Connections: 3}, evAnswered{w2}, evExtend{w2, 1e9},
+		evSight{at: w2, Polls: true},
+		evHello{w2},
+		evNotify{w2},
+		evReady{w2, "native"},
+		evReady{w2, "alive"},
+		evProbe{at: w2, OK: true},
+		evOpen{at: w2, Connections: 3},
+		evAnswered{w2},
+		evExtend{w2, 1e9},
 	}
 	spawning := func(t *testing.T) *script {
 		return serving(t, web()).reload().prepared(web(probes)).want("job 2", "prepare 2", "spawn web2")
