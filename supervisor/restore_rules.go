@@ -38,7 +38,7 @@ func (m *machine) restored(e evRestored) {
 	// Who asked for these reloads is gone, and nothing was begun for them.
 	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool { return j.Stage != JobRunning })
 	if m.s.Stop != nil {
-		m.unstop()
+		m.unstop(e.Gone)
 	}
 	ended := slices.Clone(e.Gone) // meanwhile
 	for _, a := range e.Gone {
@@ -119,8 +119,8 @@ func (m *machine) again(svc *Service, g *Generation) {
 
 // unstop ends a stop that a handoverd was killed in: whoever starts another one
 // wants the services to run. What was told to drain drains on under its deadline;
-// what was not told yet serves again.
-func (m *machine) unstop() {
+// what was not told yet and has not died meanwhile serves again.
+func (m *machine) unstop(gone []at) {
 	m.s.Stop = nil
 	for _, name := range m.s.Order {
 		svc := m.s.Services[name]
@@ -132,7 +132,8 @@ func (m *machine) unstop() {
 		for _, g := range slices.Backward(svc.Generations) {
 			switch {
 			case g.Phase != PhaseDraining:
-			case g.Untold && g.Committed != 0 && svc.Serving() == nil && !svc.Removed:
+			case g.Untold && g.Committed != 0 && g.DrainWhy != "reload" && // that one's successor has died
+				svc.Serving() == nil && !svc.Removed && !slices.Contains(gone, ref(svc, g)):
 				m.note(svc, g, "info", "the stop is called off: it serves on")
 				g.Phase, g.DrainBegan, g.DrainWhy, g.KillAt = PhaseServing, 0, "", 0
 				g.Untold, g.Held, g.Leaving, g.EmptyBy, g.Release = false, false, nil, 0, ReleaseNone

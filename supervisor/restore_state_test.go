@@ -186,6 +186,26 @@ func TestRestoredStop(t *testing.T) {
 	}
 	s.reload().any().prepared(web()).up(g("web", 2)).wantPhase(g("web", 2), PhaseServing)
 
+	s = serving(t, web())
+	s.full = true
+	s.send(evStop{}).any()
+	untold := s.s.Services["web"].gen(1).KillAt
+	s.now = untold.Add(-time.Second)
+	s.send(evRestored{Gone: []at{w1}}).want("kill web1 15", "spawn web2").wantPhase(w1, PhaseEnding)
+	if got := s.s.Services["web"].gen(1).KillAt; got > untold {
+		t.Errorf("the deadline of what died moved from %v to %v", untold, got)
+	}
+
+	// One that an upgrade had replaced is not what serves when its successor has died.
+	two := web(func(s *Spec) { s.Keys = append(s.Keys, SocketKey{Name: "more", Key: "tcp:81"}) })
+	s = serving(t, two)
+	s.full = true
+	s.reload().prepared(web()).up(g("web", 2)).send(evStop{}).any()
+	if !s.s.Services["web"].gen(1).Untold {
+		t.Fatal("it was told before its queue was empty")
+	}
+	s.send(evRestored{Gone: []at{g("web", 2)}}).wantPhase(w1, PhaseDraining).wantPhase(g("web", 3), PhaseStarting)
+
 	s = serving(t, web()).send(evStop{}).wantPhase(w1, PhaseDraining).any()
 	kill := s.s.Services["web"].gen(1).KillAt
 	s.send(evRestored{}).want("drain web1", "spawn web2")
