@@ -24,7 +24,7 @@ func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", dir+"/",
-		"../../cmd/handoverd", "../goserver", "./server")
+		"../../cmd/handoverd", "../goserver", "./server", "./streamserver", "./streamclient")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
@@ -35,7 +35,7 @@ func programs(t *testing.T) string {
 func rungs(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob("rung*.sh")
-	if err != nil || len(all) < 4 {
+	if err != nil || len(all) < 5 {
 		t.Fatalf("rungs %v: %v", all, err)
 	}
 	return all
@@ -77,7 +77,11 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestReadmeHasTheTables: the README shows what each rung prints, and each of its claims held when it was written.
+// underHandoverd is the row that each table has to be compared with.
+var underHandoverd = regexp.MustCompile(`(?m)^\|.*\bunder handoverd\b.*\|$`)
+
+// TestReadmeHasTheTables: the README shows what each rung prints, with the row under handoverd, and each of its claims held
+// when it was written.
 func TestReadmeHasTheTables(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -92,6 +96,9 @@ func TestReadmeHasTheTables(t *testing.T) {
 		}
 		if !strings.Contains(table, "\n|---|") || !claims.MatchString(table) || strings.Contains(table, "does not hold") {
 			t.Errorf("README.md: the table of %s is not that of a run whose claims held", rung)
+		}
+		if !underHandoverd.MatchString(table) {
+			t.Errorf("README.md: the table of %s has no row under handoverd", rung)
 		}
 	}
 }

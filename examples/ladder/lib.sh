@@ -4,7 +4,7 @@
 # arguments (see `drill`), so that a step is an ordinary function, and the time it takes is measured by the client.
 #
 #   LADDER_SHORT=1   fewer repetitions
-#   LADDER_BIN=DIR   where handoverd, server and goserver are; without it they are built
+#   LADDER_BIN=DIR   where handoverd and the programs of this folder are, and goserver; without it they are built
 
 set -euo pipefail
 rung=$(readlink -f "$0")
@@ -61,7 +61,8 @@ begin() {
   if [ -z "${LADDER_BIN:-}" ]; then
     make -s build >&2
     mkdir -p build/ladder
-    CGO_ENABLED=0 go build -trimpath -buildvcs=false -o build/ladder/ ./examples/ladder/server ./examples/goserver >&2
+    CGO_ENABLED=0 go build -trimpath -buildvcs=false -o build/ladder/ ./examples/goserver \
+      ./examples/ladder/{server,streamserver,streamclient} >&2
     cp -f bin/handoverd build/ladder/
     LADDER_BIN=$PWD/build/ladder
   fi
