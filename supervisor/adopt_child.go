@@ -22,9 +22,10 @@ const seenLate = 100 * time.Millisecond
 // verified is what is held of a generation that an earlier handoverd started: with
 // a pidfd if its main process lives, compared by number, start time and (by the
 // caller) boot and pid namespace, and with none if not. saved is when the
-// state was written.
+// state was written: until then handoverd lived and held the number, so that nobody
+// whose start time is of an earlier tick can be a stranger. Within that tick one can.
 func verified(a at, g *Generation, saved proc.Instant) *child {
-	c := &child{at: a, token: g.Token, pid: g.PID, adopted: true, before: proc.Ticks(saved)}
+	c := &child{at: a, token: g.Token, pid: g.PID, adopted: true, before: max(proc.Ticks(saved), 2) - 1}
 	fd := -1
 	if !g.Exited {
 		fd = openExactly(g.PID, g.StartTime)

@@ -439,3 +439,25 @@ func TestLockSoon(t *testing.T) {
 		t.Errorf("after a dead owner: %v", err)
 	}
 }
+
+// TestStrangerOfTheSameTick: a process that began in the tick in which the state was written may have been given the
+// number of a generation since then. It is not taken for what is left of that.
+func TestStrangerOfTheSameTick(t *testing.T) {
+	started, err := proc.StartTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tick = proc.Instant(10 * time.Millisecond)
+	gen := &Generation{N: 1, PID: os.Getpid(), StartTime: started - 1}
+	for saved, ours := range map[proc.Instant]bool{
+		proc.Instant(started) * tick: false, proc.Instant(started+1)*tick - 1: false, proc.Instant(started+1) * tick: true,
+	} {
+		c := verified(g("web", 1), gen, saved)
+		if c.proc.Pidfd() >= 0 {
+			t.Error("a process with another start time was opened")
+		}
+		if got := started <= c.bound(); got != ours {
+			t.Errorf("state of %v, process of tick %d: counts %v, want %v", saved, started, got, ours)
+		}
+	}
+}
