@@ -91,7 +91,8 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 	if err != nil {
 		errs = append(errs, err)
 	}
-	if g.Spec.Config.Ready.When == "newline" {
+	if g.Spec.Config.Ready.When == "newline" && g.ReadyAt == 0 {
+		lost = append(lost, "a newline") // it may have been read, and not written down
 		if fd, ok := take(keptReady); ok {
 			// Its end of the pipe is non-blocking already, as it was made.
 			c.ready = os.NewFile(uintptr(fd), "newline")
@@ -99,7 +100,7 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 	}
 	l.hear(c)
 	if len(lost) > 0 {
-		errs = append(errs, fmt.Errorf("the keeper did not have its channels: %s", strings.Join(lost, ", ")))
+		errs = append(errs, fmt.Errorf("not had from the keeper, or read by a handoverd that was killed: %s", strings.Join(lost, ", ")))
 	}
 	return errors.Join(errs...)
 }

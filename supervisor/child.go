@@ -14,7 +14,7 @@ import (
 func (l *loop) readControl(c *child) {
 	defer l.readers.Done()
 	for {
-		m, files, err := c.ctl.Recv()
+		m, files, err := c.ctl.Peek()
 		for _, f := range files {
 			_ = f.Close() // no verb of a child carries descriptors
 		}
@@ -22,14 +22,20 @@ func (l *loop) readControl(c *child) {
 		switch {
 		case errors.As(err, &bad):
 			_ = c.ctl.Send(wire.Message{Verb: wire.Error, Reply: bad.Verb, Error: bad.Err.Error()})
+			c.ctl.Drop()
 			continue
 		case errors.Is(err, wire.ErrEmpty), errors.Is(err, wire.ErrTruncated):
 			_ = c.ctl.Send(wire.Message{Verb: wire.Error, Error: err.Error()})
+			c.ctl.Drop()
 			continue
 		case err != nil:
 			return
 		}
 		l.message(c, m)
+		if !l.written() {
+			return
+		}
+		c.ctl.Drop()
 	}
 }
 
@@ -60,11 +66,12 @@ func (l *loop) message(c *child, m wire.Message) {
 func (l *loop) readNotify(c *child) {
 	defer l.readers.Done()
 	for {
-		m, _, err := c.notify.Recv()
+		m, _, err := c.notify.Peek()
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return
 		case errors.Is(err, sdnotify.ErrEmpty), errors.Is(err, sdnotify.ErrNUL), errors.Is(err, sdnotify.ErrTruncated):
+			c.notify.Drop()
 			continue
 		case err != nil:
 			return
@@ -79,5 +86,9 @@ func (l *loop) readNotify(c *child) {
 		if m.Ready {
 			l.post(evReady{c.at, "notify"})
 		}
+		if !l.written() {
+			return
+		}
+		c.notify.Drop()
 	}
 }

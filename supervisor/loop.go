@@ -273,6 +273,10 @@ func (l *loop) setTimer(timer *time.Timer) {
 
 // turn is one turn: decide, write the state, act.
 func (l *loop) turn(e event) {
+	if e, ok := e.(evWritten); ok {
+		close(e.done)
+		return
+	}
 	now := proc.Now()
 	l.turned = now
 	old := l.state

@@ -111,13 +111,32 @@ func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
 // After [ErrEmpty], [ErrNUL] and [ErrTruncated] (the sender's fault; cred is
 // valid) the caller goes on; every other error is final. Close gives
 // [os.ErrClosed].
-func (s *Socket) Recv() (m Message, cred unix.Ucred, err error) {
+func (s *Socket) Recv() (m Message, cred unix.Ucred, err error) { return s.receive(0) }
+
+// Peek is Recv, and leaves the message where it is: for a supervisor that is to have
+// written down what it said before it is gone. Drop takes it away, also after one of the sender's faults. The
+// sender of BARRIER=1 has its answer then.
+func (s *Socket) Peek() (m Message, cred unix.Ucred, err error) { return s.receive(unix.MSG_PEEK) }
+
+// Drop takes away the message that Peek has shown, without waiting.
+func (s *Socket) Drop() {
+	s.recv.Lock()
+	defer s.recv.Unlock()
+	_ = s.raw.Control(func(fd uintptr) { // it fails only after Close
+		_, noob, _, _, err := unix.Recvmsg(int(fd), s.buf, s.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		if err == nil {
+			_, _, _ = control(s.oob[:noob])
+		}
+	})
+}
+
+func (s *Socket) receive(peek int) (m Message, cred unix.Ucred, err error) {
 	s.recv.Lock()
 	defer s.recv.Unlock()
 	var n, noob, flags int
 	cerr := s.raw.Read(func(fd uintptr) bool {
 		for {
-			n, noob, flags, _, err = unix.Recvmsg(int(fd), s.buf, s.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			n, noob, flags, _, err = unix.Recvmsg(int(fd), s.buf, s.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT|peek)
 			if !errors.Is(err, unix.EINTR) {
 				return !errors.Is(err, unix.EAGAIN)
 			}

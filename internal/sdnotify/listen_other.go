@@ -32,5 +32,11 @@ func (s *Socket) Recv() (m Message, cred struct{}, err error) {
 	return Message{}, struct{}{}, os.ErrClosed
 }
 
+// Peek returns [os.ErrClosed].
+func (s *Socket) Peek() (m Message, cred struct{}, err error) { return s.Recv() }
+
+// Drop does nothing.
+func (s *Socket) Drop() {}
+
 // Close does nothing.
 func (s *Socket) Close() error { return nil }

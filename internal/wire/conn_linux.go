@@ -159,10 +159,30 @@ func withFDs(files []*os.File, fds []int, fn func([]int) error) error {
 // close-on-exec; with an error there are none. At the end of the connection
 // the error is [io.EOF]; a Recv that Close interrupts, or one after it, gives
 // [os.ErrClosed]. See [ErrFull] for the errors that are not final.
-func (c *Conn) Recv() (Message, []*os.File, error) {
+func (c *Conn) Recv() (Message, []*os.File, error) { return c.receive(0) }
+
+// Peek is Recv, and leaves the packet where it is: for a supervisor that is to have
+// written down what a packet said before it is gone. Drop takes it away, also after
+// an error that is not final.
+func (c *Conn) Peek() (Message, []*os.File, error) { return c.receive(unix.MSG_PEEK) }
+
+// Drop takes away the packet that Peek has shown, without waiting.
+func (c *Conn) Drop() {
 	c.recv.Lock()
 	defer c.recv.Unlock()
-	n, fds, err := c.recvmsg()
+	_ = c.raw.Control(func(fd uintptr) { // it fails only after Close
+		_, noob, _, _, err := unix.Recvmsg(int(fd), c.buf, c.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		if err == nil {
+			fds, _ := parseRights(c.oob[:noob])
+			closeAll(fds)
+		}
+	})
+}
+
+func (c *Conn) receive(peek int) (Message, []*os.File, error) {
+	c.recv.Lock()
+	defer c.recv.Unlock()
+	n, fds, err := c.recvmsg(peek)
 	if err != nil {
 		return Message{}, nil, err
 	}
@@ -179,12 +199,12 @@ func (c *Conn) Recv() (Message, []*os.File, error) {
 }
 
 // recvmsg reads one packet of one byte or more into c.buf.
-func (c *Conn) recvmsg() (n int, fds []int, err error) {
+func (c *Conn) recvmsg(peek int) (n int, fds []int, err error) {
 	var noob, flags int
 	var events int16
 	cerr := c.raw.Read(func(fd uintptr) bool {
 		for {
-			n, noob, flags, _, err = unix.Recvmsg(int(fd), c.buf, c.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			n, noob, flags, _, err = unix.Recvmsg(int(fd), c.buf, c.oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT|peek)
 			if !errors.Is(err, unix.EINTR) {
 				break
 			}

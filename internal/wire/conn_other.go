@@ -30,5 +30,11 @@ func (c *Conn) Send(m Message, files ...*os.File) error { return errUnsupported 
 // Recv returns [errors.ErrUnsupported].
 func (c *Conn) Recv() (Message, []*os.File, error) { return Message{}, nil, errUnsupported }
 
+// Peek returns [errors.ErrUnsupported].
+func (c *Conn) Peek() (Message, []*os.File, error) { return Message{}, nil, errUnsupported }
+
+// Drop does nothing.
+func (c *Conn) Drop() {}
+
 // Close returns [errors.ErrUnsupported].
 func (c *Conn) Close() error { return errUnsupported }
