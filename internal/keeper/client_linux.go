@@ -18,6 +18,9 @@ import (
 // handoverd's loop. The queue holds some 270 packets.
 const keepWait = 200
 
+// shortPacket has room for all that a keeper says but for what TakeAll asks for.
+const shortPacket = 4 << 10
+
 // Item is a descriptor by the name that the keeper holds it under.
 type Item struct {
 	Name string
@@ -83,7 +86,7 @@ func Dial(dir string, lock int) (*Client, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
-	return &Client{file: file, raw: raw, buf: make([]byte, MaxPacket+1)}, nil
+	return &Client{file: file, raw: raw, buf: make([]byte, shortPacket)}, nil
 }
 
 // Keep has the keeper hold copies of the descriptors, which it borrows, in place of
@@ -132,7 +135,9 @@ func (c *Client) send(m message, fds []int) error {
 // open.
 func (c *Client) TakeAll(timeout time.Duration) (held map[string]int, err error) {
 	held = map[string]int{}
+	c.buf = make([]byte, MaxPacket+1)
 	defer func() {
+		c.buf = make([]byte, shortPacket)
 		if err != nil {
 			for _, fd := range held {
 				_ = unix.Close(fd)
