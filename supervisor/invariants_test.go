@@ -484,6 +484,9 @@ func (w *walk) checkGeneration(old, g *Generation, svc *Service, next *State) {
 		if g.Release == ReleaseNo {
 			w.seen["not released"] = true
 		}
+		if !g.Untold && l.rung == 0 && !g.Signalled && g.SignalAt == 0 && g.TermAt == 0 && !g.Hook {
+			w.fail("%v drains, and nothing tells it to", a)
+		}
 	case PhaseKilling:
 		if g.Stuck {
 			w.seen["stuck"] = true
@@ -531,6 +534,11 @@ func (w *walk) checkStop(prev, next *State, acts []action) {
 		case acPrepare:
 			if next.Stop != nil {
 				w.fail("prepared after a stop")
+			}
+			for name, svc := range next.Services { // where nothing serves it is replaced
+				if svc.Upgrade != nil && svc.Upgrade.Gen != 0 && svc.Serving() != nil {
+					w.fail("job %d is prepared while the upgrade of %s is under way", a.Job, name)
+				}
 			}
 		}
 	}

@@ -32,6 +32,9 @@ func TestNothingOfNobody(t *testing.T) {
 			end(spawning(t).send(events...).want()).wantPhase(w2, PhaseKilling).send(evSpawned{at: w2, PID: 8}).want("kill web2 9")
 		})
 	}
+	t.Run("it says draining unasked", func(t *testing.T) { // it is signalled all the same
+		plainServing(t).send(evAnswered{g("web", 1)}, evStop{}).want("signal web1 10")
+	})
 	s := spawning(t)
 	before := *s.s.Services["web"].gen(2)
 	if after := *s.send(events...).s.Services["web"].gen(2); !same(&before, &after) {

@@ -144,7 +144,8 @@ func (m *machine) told(e event) {
 			g.Notify = true
 		}
 	case evAnswered:
-		if _, g := m.process(e.at); g != nil {
+		// Unasked it is no answer: who says it while it serves is told and signalled all the same.
+		if _, g := m.process(e.at); g != nil && g.Phase == PhaseDraining && !g.Untold {
 			g.Answered = true
 		}
 	case evReady:
