@@ -92,7 +92,7 @@ func TestStopDrainHook(t *testing.T) {
 	t.Parallel()
 	t.Run("exec", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, childService{mode: "accept-notify", when: "notify", retire: `drain = { exec = ["kill", "-TERM", "${HANDOVER_PID}"] }`})
+		s := newScene(t, childService{mode: "accept-notify", when: "notify", retire: `drain = { exec = ["sh", "-c", "kill -TERM $HANDOVER_PID"] }`})
 		load := s.fresh(s.address("web", "http"))
 		s.MustReload()
 		load.sees(2)

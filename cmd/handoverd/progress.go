@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/handoverd/handover/supervisor"
 )
 
-// How often a reload that waits says how long it has been waiting: soon, then
-// now and then.
+// How often a reload that waits says what it waits for and how long: soon, when
+// that changes, and now and then.
 const (
 	firstWaitLine = time.Second
 	nextWaitLine  = 10 * time.Second
@@ -55,23 +56,38 @@ func (p *progress) begin(ctx context.Context) (end func()) {
 
 func (p *progress) waits(ctx context.Context) {
 	began := time.Now()
-	t := time.NewTimer(firstWaitLine)
+	said, saidAt := "", time.Time{}
+	t := time.NewTicker(firstWaitLine)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			t.Reset(nextWaitLine)
 		}
 		st, err := p.client.status(ctx)
 		if err != nil {
 			continue // the reload's own connection tells
 		}
-		for _, line := range p.waiting(st, time.Since(began)) {
+		lines := p.waiting(st, time.Since(began))
+		// Only times pass: that is no news.
+		what := strings.Map(dropDigit, strings.Join(lines, "\n"))
+		if what == said && time.Since(saidAt) < nextWaitLine {
+			continue
+		}
+		said, saidAt = what, time.Now()
+		for _, line := range lines {
 			p.line(line)
 		}
 	}
+}
+
+// dropDigit is for strings.Map.
+func dropDigit(r rune) rune {
+	if r >= '0' && r <= '9' || r == '.' {
+		return -1
+	}
+	return r
 }
 
 // coming says what a generation that is not committed waits for, where there is

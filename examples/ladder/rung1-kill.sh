@@ -15,7 +15,7 @@ restart() {
 
 begin "$@"
 kills=10 every=2 seconds=21
-if [ -n "$short" ]; then kills=2 every=1.5 seconds=4; fi
+if [ -n "$short" ]; then kills=2 every=3 seconds=7; fi
 # The window is as long as it takes until each of the 64 connections has been used again: a dead one is found only then.
 # And more than 1 s apart, a kill is no crash loop, in which handoverd would wait before it starts the next generation.
 load=(--mode 'fresh,keepalive,stream' --rate 300 --every ${every}s --window 900ms --for ${seconds}s)
