@@ -130,7 +130,7 @@ func TestManyPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = ln.Close() }()
+		t.Cleanup(func() { _ = ln.Close() })
 		pair(t, ln)
 		ports = append(ports, portOf(ln))
 	}
