@@ -479,6 +479,10 @@ func checkAdopted(t *testing.T, d *Daemon, report *supervisor.ReloadReport, idle
 			t.Errorf("adoption %q, unpolled sockets %q, want %q and %q", g.Adoption, g.Idle, "seen", idle)
 		}
 	}
+	d.WaitLog("gen=2")
+	if idle != nil {
+		d.WaitLog("sockets that nobody polls: [admin]\" service=web gen=2")
+	}
 	if said := strings.Contains(d.Log(), "gen=2") && strings.Contains(d.Log(), "sockets that nobody polls: [admin]\" service=web gen=2"); said != (idle != nil) {
 		t.Errorf("the log warns of unpolled sockets: %v, want %v", said, idle != nil)
 	}
@@ -506,7 +510,5 @@ func checkNotAdopted(t *testing.T, d *Daemon, report *supervisor.ReloadReport, r
 	if f := d.Service("web").Failure; f == nil || f.Reason != r.Reason {
 		t.Errorf("the status says %+v, want %q", f, r.Reason)
 	}
-	if !strings.Contains(d.Log(), strings.ReplaceAll(r.Reason, `"`, `\"`)) {
-		t.Errorf("the log does not say %q", r.Reason)
-	}
+	d.WaitLog(strings.ReplaceAll(r.Reason, `"`, `\"`))
 }

@@ -299,13 +299,16 @@ func (s *scene) tells(service string, generation int, reason string) {
 // logs checks that a line of the log names the generation and the reason.
 func (s *scene) logs(service string, generation int, reason string) {
 	s.t.Helper()
-	for line := range strings.Lines(s.Log()) {
-		fields := strings.Fields(line)
-		if slices.Contains(fields, "service="+service) && slices.Contains(fields, "gen="+fmt.Sprint(generation)) && strings.Contains(line, reason) {
-			return
+	// An event may be there before its line is: neither waits for whoever reads the other.
+	eventually(s.t, fmt.Sprintf("a line of the log says %q of generation %d of %s", reason, generation, service), func() bool {
+		for line := range strings.Lines(s.Log()) {
+			fields := strings.Fields(line)
+			if slices.Contains(fields, "service="+service) && slices.Contains(fields, "gen="+fmt.Sprint(generation)) && strings.Contains(line, reason) {
+				return true
+			}
 		}
-	}
-	s.t.Errorf("no line of the log says %q of generation %d of %s", reason, generation, service)
+		return false
+	})
 }
 
 // reaches waits for the event that a generation has come to a phase.
