@@ -65,8 +65,12 @@ func TestSoak(t *testing.T) {
 	}
 	// The runtime starts a thread whenever all it has are in system calls, and keeps it. The first reload does not need as
 	// many as some later one happens to (9 and 12 were seen, and never more): a leak would go on in the second half.
-	if last.threads > first.threads+4 {
-		t.Errorf("%d threads after the first reload, %d after the last: at most 4 more are allowed", first.threads, last.threads)
+	most := 4
+	if soakFull() {
+		most = 2 // alone on the machine; beside other tests a thread is kept from the processor in the middle of a system call
+	}
+	if last.threads > first.threads+most {
+		t.Errorf("%d threads after the first reload, %d after the last: at most %d more are allowed", first.threads, last.threads, most)
 	}
 	threads = threads[len(threads)/2:]
 	if grown := slope(threads) * float64(len(threads)); grown > 2 {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -95,6 +96,10 @@ func source(file string, listen []string, flags supervisor.FlagOptions, args []s
 
 // serve runs the supervisor beside the main thread, which starts its children.
 func serve(e *env, load func() (*supervisor.Config, error), name string) error {
+	if e.getenv("GOGC") == "" {
+		// It idles nearly always, and its heap is small: to collect it earlier costs nothing that is seen, and saves 2 MiB.
+		debug.SetGCPercent(50)
+	}
 	signals, stop := e.signals()
 	defer stop()
 	lines := newLogWriter(e.stderr)
