@@ -32,17 +32,18 @@ build: ## builds bin/handoverd, static
 demo: setup build ## shows two programs reloaded under load without a lost request
 	$(GO) run ./internal/demo
 
-# The order is cheapest first, so that a plain mistake is answered within seconds. Only where the linter has to be built
-# first, which takes as long as a third of the tests, it comes last: it is built beside them, with what they leave idle.
+# The order is cheapest first, so that a plain mistake is answered within seconds. What compiles everything once more runs
+# beside the tests, with what they leave idle: the vet for another system, and the linter where it has to be built first.
 test: ## all checks and tests, with the short load test
 	@mkdir -p build && date +%s >build/test.begin && rm -f build/lint.last
 	@$(STEP) setup .ci/setup
 	@$(STEP) vet $(MAKE) --no-print-directory vet
 	@if [ -x $(LINT) ]; then $(STEP) lint $(MAKE) --no-print-directory lint; \
 	else touch build/lint.last; nice -n 19 $(MAKE) --no-print-directory linter </dev/null >build/linter.log 2>&1 & fi
-	@$(STEP) darwin $(MAKE) --no-print-directory darwin
+	@.ci/beside darwin $(MAKE) --no-print-directory darwin
 	@$(STEP) unit $(MAKE) --no-print-directory unit
 	@$(STEP) real $(MAKE) --no-print-directory real
+	@$(STEP) darwin .ci/beside --wait darwin
 	@if [ -e build/lint.last ]; then $(STEP) lint $(MAKE) --no-print-directory lint; fi
 	@echo "make test: everything passed in $$(($$(date +%s) - $$(cat build/test.begin))) s"
 
