@@ -85,8 +85,10 @@ unit: setup ## unit and property tests under the race detector
 LOADED := ^Test(Load|Stop|Standalone|Activated|Promise1|Tableflip|HAProxy|Handoverd)
 real: setup build ## every test against the static binary, with the short form of each load
 	@.ci/lanes '.ci/gotest build/load.log -timeout 10m -run "$(LOADED)" .' \
-		'.ci/gotest build/root.log -timeout 10m -skip "$(LOADED)" .' \
+		'.ci/gotest build/root.log -timeout 10m -skip "$(LOADED)|^TestIdle$$" .' \
 		'.ci/gotest build/real.log -p 1 -timeout 10m $$($(GO) list ./... | tail -n +2) && .ci/modules $(MODULES)'
+	@# Alone: a thread that is kept from the processor has the runtime look at it again and again, which is no idleness.
+	@.ci/gotest build/idle.log -run '^TestIdle$$' .
 
 load: setup build ## the load test with the full number of reloads
 	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated|HandoverdKilled|NoUnknownProgram)' -timeout 80m .
