@@ -80,13 +80,11 @@ lint: linter ## golangci-lint, built from source
 unit: setup ## unit and property tests under the race detector
 	CGO_ENABLED=1 .ci/gotest build/unit.log -race -short -timeout 6m ./...
 
-# Three lanes at a time: what waits leaves more than half of two cores idle, and the bar of the load tests is a count, not
+# Two lanes at a time: what waits leaves more than half of two cores idle, and the bar of the load tests is a count, not
 # a time. What measures time in earnest is in load and bench, which run alone.
-LOADED := ^Test(Load|Stop|Standalone|Activated|Promise1|Tableflip|HAProxy|Handoverd)
 real: setup build ## every test against the static binary, with the short form of each load
-	@.ci/lanes '.ci/gotest build/load.log -timeout 10m -run "$(LOADED)" .' \
-		'.ci/gotest build/root.log -timeout 10m -skip "$(LOADED)|^TestIdle$$" .' \
-		'.ci/gotest build/real.log -p 1 -timeout 10m $$($(GO) list ./... | tail -n +2) && .ci/modules $(MODULES)'
+	@.ci/lanes '.ci/gotest build/root.log -timeout 12m -skip "^TestIdle$$" .' \
+		'nice -n 5 .ci/gotest build/real.log -p 1 -timeout 12m $$($(GO) list ./... | tail -n +2) && nice -n 5 .ci/modules $(MODULES)'
 	@# Alone: a thread that is kept from the processor has the runtime look at it again and again, which is no idleness.
 	@.ci/gotest build/idle.log -run '^TestIdle$$' .
 

@@ -162,6 +162,12 @@ func TestTakenOverWithoutKeeper(t *testing.T) {
 			})
 			s.MustReload()
 			fresh.sees(2)
+			held := fmt.Sprintf("socket:[%d]", s.socket("web", "http").Inode)
+			successor := keeperOf(s.Daemon, pid)
+			eventually(t, "the other keeper has read what it was sent", func() bool {
+				links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", successor))
+				return slices.ContainsFunc(links, func(l string) bool { to, _ := os.Readlink(l); return to == held })
+			})
 			again(s.Daemon)
 			s.WaitReady()
 			if from := s.socket("web", "http").TakenFrom; from != "the keeper" {

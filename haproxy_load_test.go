@@ -141,7 +141,7 @@ func TestLoadHAProxy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("load needs the machine to itself; it runs without -short")
 	}
-	reloads := 5
+	reloads := 3
 	if full() {
 		reloads = 100
 	}
@@ -234,7 +234,7 @@ func TestHAProxyDrainsIdle(t *testing.T) {
 // drainRate is how many new connections arrive each second while an old HAProxy drains.
 const drainRate = 2000
 
-// drainUnderLoad measures which share of a core an old HAProxy uses while it holds a stream for 4 s, in full for 10 s, under new connections.
+// drainUnderLoad measures which share of a core an old HAProxy uses while it holds a stream for 3 s, in full for 10 s, under new connections.
 func drainUnderLoad(t *testing.T, change ...string) (share float64, old supervisor.GenerationStatus, rate float64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -244,7 +244,7 @@ func drainUnderLoad(t *testing.T, change ...string) (share float64, old supervis
 	h.SetGeneration(2)
 	h.MustReload("web")
 
-	seconds := 4
+	seconds := 3
 	if full() {
 		seconds = 10
 	}
