@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -70,7 +71,7 @@ func (k *lookout) update(items []connItem) {
 	for _, it := range items {
 		began = began || !slices.ContainsFunc(k.wanted, func(w connItem) bool {
 			return w.service == it.service && w.lame == it.lame && w.quiet == it.quiet && w.settled == it.settled &&
-				len(w.count) == len(it.count)
+				len(w.count) == len(it.count) && w.due() == it.due()
 		})
 	}
 	k.wanted = items
@@ -90,8 +91,8 @@ func (k *lookout) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		var due <-chan time.Time
-		if k.pass() {
-			timer.Reset(max(connEvery, lookShare*time.Since(began)))
+		if pause, again := k.pass(proc.Now()); again {
+			timer.Reset(max(pause, lookShare*time.Since(began)))
 			due = timer.C
 		}
 		select {
@@ -103,22 +104,40 @@ func (k *lookout) run(ctx context.Context) {
 	}
 }
 
-// pass looks once. It reports whether there is something to look at again.
-func (k *lookout) pass() bool {
+// pass looks once at what is due, and reports after which pause there is something
+// to look at again, if there is.
+func (k *lookout) pass(now proc.Instant) (pause time.Duration, again bool) {
 	k.mu.Lock()
 	items := k.wanted
 	k.mu.Unlock()
 	for i := range items {
-		k.look(&items[i])
+		it := &items[i]
+		wait := it.due().Sub(now)
+		if wait <= 0 {
+			k.look(it)
+		}
+		if wait = max(wait, connEvery); !again || wait < pause {
+			pause, again = wait, true
+		}
 	}
-	return len(items) > 0
+	return pause, again
+}
+
+// due is when it is to be looked at: where connections are only counted, not before
+// the first count matters.
+func (it *connItem) due() proc.Instant {
+	if it.lame != 0 || it.quiet > 0 || len(it.count) == 0 {
+		return 0
+	}
+	return slices.MinFunc(it.count, func(a, b connGen) int { return cmp.Compare(a.from, b.from) }).from
 }
 
 func (k *lookout) look(it *connItem) {
-	if it.lame != 0 && !k.moved(it) && it.quiet == 0 && len(it.count) == 0 {
+	now := proc.Now()
+	counting := slices.DeleteFunc(slices.Clone(it.count), func(g connGen) bool { return now < g.from })
+	if it.lame != 0 && !k.moved(it) && it.quiet == 0 && len(counting) == 0 {
 		return
 	}
-	now := proc.Now()
 	all, err := proc.Connections(it.ports())
 	conns := it.ours(all)
 	if it.lame != 0 {
@@ -127,8 +146,7 @@ func (k *lookout) look(it *connItem) {
 	if it.quiet > 0 && err == nil && it.silent(conns) {
 		k.post(evQuiet{it.service})
 	}
-	counting := slices.DeleteFunc(slices.Clone(it.count), func(g connGen) bool { return now < g.from })
-	if err != nil || len(counting) == 0 {
+	if err != nil {
 		return
 	}
 	for _, g := range counting {

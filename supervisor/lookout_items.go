@@ -25,14 +25,13 @@ func (l *loop) connItem(svc *Service) *connItem {
 	if svc.Stop == StopHolding {
 		it.quiet = svc.hold()
 	}
-	living := 0
+	var living []*child
 	for _, g := range svc.Generations {
 		held := l.children[ref(svc, g)]
 		if g.PID == 0 || g.Exited || held == nil {
 			continue
 		}
-		living++
-		it.add(held.tcpSockets())
+		living = append(living, held)
 		c := connGen{at: ref(svc, g), pid: g.PID}
 		switch {
 		case g.Phase == PhaseServing, g.Phase == PhaseBaking:
@@ -48,10 +47,16 @@ func (l *loop) connItem(svc *Service) *connItem {
 			it.count = append(it.count, c)
 		}
 	}
-	it.alone = living == 1 && !l.shared(svc)
-	if len(it.sockets) == 0 || it.lame == 0 && it.quiet == 0 && len(it.count) == 0 {
+	if it.lame == 0 && it.quiet == 0 && len(it.count) == 0 {
+		return nil // nearly always: what follows is for all sockets
+	}
+	for _, c := range living {
+		it.add(c.tcpSockets())
+	}
+	if len(it.sockets) == 0 {
 		return nil
 	}
+	it.alone = len(living) == 1 && !l.shared(svc)
 	return it
 }
 
