@@ -42,7 +42,7 @@ func (s *Supervisor) Abort(ctx context.Context, services []string) (*ReloadRepor
 	case a.Job == 0:
 		return &ReloadReport{Aborted: a.results, Results: []ServiceResult{}}, nil
 	}
-	r, err := s.outcome(ctx, w)
+	r, err := outcome(ctx, s, w.done)
 	if err != nil {
 		return nil, err
 	}

@@ -59,13 +59,8 @@ func (l *loop) keepable() (items []keeper.Item, ids map[string]uint64) {
 	add := func(name string, fd int, id uint64) {
 		items, ids[name] = append(items, keeper.Item{Name: name, FD: fd}), id
 	}
-	for key, s := range l.sockets.open {
+	for key, s := range l.sockets.held() {
 		add(keptSocket+key, s.FD(), s.Inode())
-	}
-	for key, left := range l.sockets.leaving {
-		if !left.pathGone && l.sockets.open[key] == nil {
-			add(keptSocket+key, left.s.FD(), left.s.Inode())
-		}
 	}
 	for key, fd := range l.spare {
 		if l.sockets.open[key] != nil {

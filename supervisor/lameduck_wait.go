@@ -122,19 +122,7 @@ func (s *Supervisor) LameDuck(ctx context.Context, req LameDuckRequest) (*LameDu
 	case <-s.done:
 		return nil, ErrClosed
 	}
-	select {
-	case r := <-w.done:
-		return r, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.done:
-		select {
-		case r := <-w.done:
-			return r, nil
-		default:
-			return nil, ErrClosed
-		}
-	}
+	return outcome(ctx, s, w.done)
 }
 
 // lameWaiter is somebody who waits for the end of lame ducks.

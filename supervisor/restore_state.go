@@ -50,13 +50,8 @@ type savedState struct {
 // held describes what there is now.
 func (l *loop) held() held {
 	h := held{PIDNS: l.pidns, Sockets: map[string]heldSocket{}, Keeper: l.keep.process}
-	for key, s := range l.sockets.open {
+	for key, s := range l.sockets.held() {
 		h.Sockets[key] = heldSocket{Addr: s.Addr(), Options: s.Options(), Inode: s.Inode()}
-	}
-	for key, left := range l.sockets.leaving {
-		if _, open := h.Sockets[key]; !open && !left.pathGone {
-			h.Sockets[key] = heldSocket{Addr: left.s.Addr(), Options: left.s.Options(), Inode: left.s.Inode()}
-		}
 	}
 	return h
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -142,6 +143,23 @@ func (t *socketTable) closed(s *fdpass.Socket, why string, err error) {
 		return
 	}
 	t.log.Info("socket closed", "socket", s.Addr().String(), "why", why)
+}
+
+// held are the sockets, by key, that outlive this handoverd: the open ones, and of
+// those on their way out the ones that may still come back.
+func (t *socketTable) held() iter.Seq2[string, *fdpass.Socket] {
+	return func(yield func(string, *fdpass.Socket) bool) {
+		for key, s := range t.open {
+			if !yield(key, s) {
+				return
+			}
+		}
+		for key, l := range t.leaving {
+			if t.open[key] == nil && !l.pathGone && !yield(key, l.s) {
+				return
+			}
+		}
+	}
 }
 
 // closeAll is the end.

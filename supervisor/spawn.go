@@ -78,7 +78,7 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 		}
 	}()
 	uid, gid := g.Spec.owner()
-	c.path = l.dir.file("notify", fmt.Sprintf("%s.%d", svc.Name, g.N))
+	c.path = l.dir.file("notify", c.String())
 	if c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid); err != nil {
 		return nil, err
 	}

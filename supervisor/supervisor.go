@@ -166,19 +166,19 @@ func (s *Supervisor) Reload(ctx context.Context, req ReloadRequest) (*ReloadRepo
 	case <-s.done:
 		return nil, ErrClosed
 	}
-	return s.outcome(ctx, w)
+	return outcome(ctx, s, w.done)
 }
 
-// outcome waits for the end of a reload.
-func (s *Supervisor) outcome(ctx context.Context, w *waiter) (*ReloadReport, error) {
+// outcome waits for the report of what was asked for.
+func outcome[T any](ctx context.Context, s *Supervisor, report <-chan *T) (*T, error) {
 	select {
-	case r := <-w.done:
+	case r := <-report:
 		return r, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.done:
 		select {
-		case r := <-w.done: // answered in its last turn
+		case r := <-report: // answered in its last turn
 			return r, nil
 		default:
 			return nil, ErrClosed
