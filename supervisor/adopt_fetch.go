@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -26,12 +27,7 @@ func (l *loop) fetchMissing(missing map[string]heldSocket, living map[at]*child,
 		if c.proc.Pidfd() < 0 {
 			continue
 		}
-		byInode := map[uint64]string{}
-		for key, h := range missing {
-			if out[key] == nil {
-				byInode[h.Inode] = key
-			}
-		}
+		byInode := stillMissing(missing, out)
 		if len(byInode) == 0 {
 			return
 		}
@@ -46,11 +42,40 @@ func (l *loop) fetchMissing(missing map[string]heldSocket, living map[at]*child,
 		if err != nil {
 			l.log.Warn("its sockets cannot be taken from it", "service", a.Service, "gen", a.Gen, "by", how, "err", err)
 		}
-		for ino, fd := range fds {
-			key := byInode[ino]
-			if s := l.adoptSocket(fd, key, missing[key], how); s != nil {
-				out[key] = s
-			}
+		l.adoptFetched(fds, byInode, missing, how, out)
+	}
+}
+
+// fetchOrphaned takes sockets from a keeper that does not answer.
+func (l *loop) fetchOrphaned(missing map[string]heldSocket, out map[string]*fdpass.Socket) {
+	byInode := stillMissing(missing, out)
+	if l.orphan.PID == 0 || len(byInode) == 0 {
+		return
+	}
+	found := map[uint64]int{}
+	if err := fetchOf(l.orphan.PID, l.orphan.StartTime, slices.Collect(maps.Keys(byInode)), found); err != nil {
+		l.log.Warn("its sockets cannot be taken from the keeper", "pid", l.orphan.PID, "err", err)
+	}
+	l.adoptFetched(found, byInode, missing, "the keeper, by pidfd_getfd", out)
+}
+
+// stillMissing are the keys of the sockets that nobody has given yet, by inode.
+func stillMissing(missing map[string]heldSocket, out map[string]*fdpass.Socket) map[uint64]string {
+	byInode := map[uint64]string{}
+	for key, h := range missing {
+		if out[key] == nil {
+			byInode[h.Inode] = key
+		}
+	}
+	return byInode
+}
+
+// adoptFetched takes descriptors, by inode, and adds those that are what was missing.
+func (l *loop) adoptFetched(fds map[uint64]int, byInode map[uint64]string, missing map[string]heldSocket, how string, out map[string]*fdpass.Socket) {
+	for ino, fd := range fds {
+		key := byInode[ino]
+		if s := l.adoptSocket(fd, key, missing[key], how); s != nil {
+			out[key] = s
 		}
 	}
 }
@@ -109,15 +134,15 @@ func fetchOf(pid int, started uint64, inodes []uint64, found map[uint64]int) err
 		if err != nil {
 			continue
 		}
-		var ino uint64
-		var n int
-		if _, err := fmt.Sscanf(link, "socket:[%d]", &ino); err != nil || !slices.Contains(inodes, ino) {
+		ino, ok := proc.SocketInode([]byte(link))
+		if !ok || !slices.Contains(inodes, ino) {
 			continue
 		}
 		if _, have := found[ino]; have {
 			continue
 		}
-		if _, err := fmt.Sscan(e.Name(), &n); err != nil {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
 			continue
 		}
 		// It needs the right to attach to the process (ptrace(2),

@@ -127,27 +127,6 @@ func (l *loop) takeKept() map[string]int {
 	return nil
 }
 
-// fetchOrphaned takes sockets from a keeper that does not answer.
-func (l *loop) fetchOrphaned(missing map[string]heldSocket, out map[string]*fdpass.Socket) {
-	if l.orphan.PID == 0 || len(missing) == 0 {
-		return
-	}
-	byInode, inodes := map[uint64]string{}, []uint64(nil)
-	for key, h := range missing {
-		byInode[h.Inode], inodes = key, append(inodes, h.Inode)
-	}
-	found := map[uint64]int{}
-	if err := fetchOf(l.orphan.PID, l.orphan.StartTime, inodes, found); err != nil {
-		l.log.Warn("its sockets cannot be taken from the keeper", "pid", l.orphan.PID, "err", err)
-	}
-	for ino, fd := range found {
-		key := byInode[ino]
-		if s := l.adoptSocket(fd, key, missing[key], "the keeper, by pidfd_getfd"); s != nil {
-			out[key] = s
-		}
-	}
-}
-
 // endOrphan ends a keeper that does not answer: exactly the process that the state
 // names.
 func (l *loop) endOrphan() {

@@ -103,8 +103,8 @@ func parseSyscall(line []byte) (s syscallLine, ok bool) {
 	return s, true
 }
 
-// socketInode reads the target of a link in /proc/PID/fd: "socket:[12345]".
-func socketInode(link []byte) (inode uint64, ok bool) {
+// SocketInode reads the target of a link in /proc/PID/fd: "socket:[12345]".
+func SocketInode(link []byte) (inode uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(link, []byte("socket:["))
 	if !ok {
 		return 0, false

@@ -97,7 +97,7 @@ func (p *looked) readLinksAt(dirfd int, names []string) error {
 		case "anon_inode:[io_uring]":
 			p.uring = true
 		default:
-			if inode, ok := socketInode(target); ok && p.asked(inode) {
+			if inode, ok := SocketInode(target); ok && p.asked(inode) {
 				p.sockets[fd] = inode
 				p.view.held[inode] = true
 			}

@@ -70,11 +70,11 @@ func TestParseSyscall(t *testing.T) {
 }
 
 func TestSocketInode(t *testing.T) {
-	if inode, ok := socketInode([]byte("socket:[12345]")); !ok || inode != 12345 {
+	if inode, ok := SocketInode([]byte("socket:[12345]")); !ok || inode != 12345 {
 		t.Error(inode, ok)
 	}
 	for _, bad := range []string{"", "socket:[]", "socket:[12", "pipe:[12]", "/socket:[1]", "socket:[-1]"} {
-		if inode, ok := socketInode([]byte(bad)); ok {
+		if inode, ok := SocketInode([]byte(bad)); ok {
 			t.Errorf("%q: %d", bad, inode)
 		}
 	}
