@@ -30,9 +30,6 @@ func (c *Child) Listen(name, network, address string) (net.Listener, error) {
 	}
 	if c.standalone() {
 		ln, err := bind(c, op, name, network, address, func(ctx context.Context) (net.Listener, error) {
-			if c.self != nil {
-				return c.listenSelf(ctx, name, network, address)
-			}
 			return new(net.ListenConfig).Listen(ctx, network, address)
 		})
 		if err != nil {
@@ -40,13 +37,13 @@ func (c *Child) Listen(name, network, address string) (net.Listener, error) {
 		}
 		return ln, nil
 	}
-	fd, addr, err := c.take(op, name, network, true)
+	fd, addr, err := c.obtain(op, name, network, address, true)
 	if err != nil {
 		return nil, err
 	}
 	l := &listener{newLate(name, network, fd, addr, openListener)}
 	c.behindGate(name, l)
-	if c.conn == nil { // activated by systemd: nothing to wait for
+	if c.env.activated && c.conn == nil { // by systemd: nothing to wait for
 		ln, err := l.get("listen")
 		if err != nil {
 			return nil, err
@@ -65,9 +62,6 @@ func (c *Child) ListenPacket(name, network, address string) (net.PacketConn, err
 	}
 	if c.standalone() {
 		pc, err := bind(c, op, name, network, address, func(ctx context.Context) (net.PacketConn, error) {
-			if c.self != nil {
-				return c.listenPacketSelf(ctx, name, network, address)
-			}
 			return new(net.ListenConfig).ListenPacket(ctx, network, address)
 		})
 		if err != nil {
@@ -75,13 +69,13 @@ func (c *Child) ListenPacket(name, network, address string) (net.PacketConn, err
 		}
 		return pc, nil
 	}
-	fd, addr, err := c.take(op, name, network, false)
+	fd, addr, err := c.obtain(op, name, network, address, false)
 	if err != nil {
 		return nil, err
 	}
 	p := &packetConn{late: newLate(name, network, fd, addr, net.FilePacketConn)}
 	c.behindGate(name, p)
-	if c.conn == nil {
+	if c.env.activated && c.conn == nil {
 		pc, err := p.get(op)
 		if err != nil {
 			return nil, err
@@ -112,39 +106,29 @@ func (c *Child) File(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// standalone says that nobody passed sockets, so Listen binds.
-func (c *Child) standalone() bool { return !c.env.supervised && !c.env.activated }
-
-// listenSelf gives a listener that does not accept before Ready, of a socket that the next generation gets as well.
-func (c *Child) listenSelf(ctx context.Context, name, network, address string) (net.Listener, error) {
-	fd, err := c.self.listen(ctx, name, network, address)
-	if err != nil {
-		return nil, err
-	}
-	addr, err := inspect(fd, network, true)
-	if err != nil {
-		closeFD(fd)
-		return nil, err
-	}
-	l := &listener{newLate(name, network, fd, addr, openListener)}
-	c.accept.add(l)
-	return l, nil
+// standalone says that nobody passes sockets, so Listen binds.
+func (c *Child) standalone() bool {
+	return !c.env.supervised && !c.env.activated && !c.env.upgradesItself()
 }
 
-// listenPacketSelf is listenSelf for datagrams.
-func (c *Child) listenPacketSelf(ctx context.Context, name, network, address string) (net.PacketConn, error) {
-	fd, err := c.self.listenPacket(ctx, name, network, address)
-	if err != nil {
-		return nil, err
+// obtain gives the descriptor of the socket called name: what was passed or, to a program that upgrades itself, what the
+// process before this one had, or a new one.
+func (c *Child) obtain(op, name, network, address string, listening bool) (int, net.Addr, error) {
+	if !c.env.upgradesItself() {
+		return c.take(op, name, network, listening)
 	}
-	addr, err := inspect(fd, network, false)
-	if err != nil {
-		closeFD(fd)
-		return nil, err
-	}
-	p := &packetConn{late: newLate(name, network, fd, addr, net.FilePacketConn)}
-	c.accept.add(p)
-	return p, nil
+	var addr net.Addr
+	fd, err := bind(c, op, name, network, address, func(ctx context.Context) (int, error) {
+		fd, err := c.self.open(ctx, name, network, address, listening)
+		if err != nil {
+			return -1, err
+		}
+		if addr, err = inspect(fd, network, listening); err != nil {
+			closeFD(fd)
+		}
+		return fd, err
+	})
+	return fd, addr, err
 }
 
 // bind takes name by binding it.

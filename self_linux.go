@@ -149,7 +149,14 @@ func (s *self) close() {
 	s.child.accept.settle(net.ErrClosed)
 }
 
-// listen gives the descriptor of the socket called name: the last generation's, or a new one.
+// open gives a descriptor of the socket called name: the last generation's, or a new one.
+func (s *self) open(ctx context.Context, name, network, address string, listening bool) (int, error) {
+	if listening {
+		return s.listen(ctx, name, network, address)
+	}
+	return s.listenPacket(ctx, name, network, address)
+}
+
 func (s *self) listen(ctx context.Context, name, network, address string) (int, error) {
 	key := socketName(name, network, address)
 	ln, err := s.upgrader.Listener(network, key)
@@ -163,7 +170,6 @@ func (s *self) listen(ctx context.Context, name, network, address string) (int, 
 	return duplicate(ln, err)
 }
 
-// listenPacket is listen for datagrams.
 func (s *self) listenPacket(ctx context.Context, name, network, address string) (int, error) {
 	key := socketName(name, network, address)
 	pc, err := s.upgrader.PacketConn(network, key)

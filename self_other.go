@@ -11,10 +11,6 @@ func (c *Child) startSelf(Options) error { return errUnsupported }
 func (s *self) sayReady() error          { return errUnsupported }
 func (s *self) close()                   {}
 
-func (s *self) listen(context.Context, string, string, string) (int, error) {
-	return -1, errUnsupported
-}
-
-func (s *self) listenPacket(context.Context, string, string, string) (int, error) {
+func (s *self) open(context.Context, string, string, string, bool) (int, error) {
 	return -1, errUnsupported
 }
