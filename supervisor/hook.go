@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -166,32 +167,58 @@ func (r *hookRun) known() map[string]string {
 // maxAnswer is how much of an answer is read: it is passed over.
 const maxAnswer = 64 << 10
 
-// hookClient makes each request on a connection of its own, and follows nobody
-// else's word on where to go.
-var hookClient = &http.Client{
-	Transport:     &http.Transport{DisableKeepAlives: true},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+// onceClient makes each request on a connection of its own, by dial if that is not
+// nil. A redirect is an answer like any other: who follows it asks somebody else.
+func onceClient(dial func(context.Context) (net.Conn, error)) *http.Client {
+	tr := &http.Transport{DisableKeepAlives: true}
+	if dial != nil {
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	}
+	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
+
+// requestOnce makes one request and passes over what is answered but the status.
+// host is that of the request, "" for the URL's.
+func requestOnce(ctx context.Context, client *http.Client, method, address, host string) (status int, u *url.URL, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, nil)
+	if err != nil {
+		return 0, nil, errNoURL
+	}
+	req.Host = host
+	req.Header.Set("User-Agent", "handoverd")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, req.URL, withoutURL(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	return resp.StatusCode, req.URL, nil
+}
+
+// errNoURL does not quote what is no URL: it may hold a secret.
+var errNoURL = errors.New("the address is no URL")
+
+// withoutURL is why there was no answer. A URL may hold a secret.
+func withoutURL(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		return of.Err
+	}
+	return err
+}
+
+var hookClient = onceClient(nil)
 
 // makeRequest makes one request, "METHOD URL". Any answer of 2xx is a success.
 func makeRequest(ctx context.Context, text string) error {
 	method, address, _ := strings.Cut(text, " ")
-	req, err := http.NewRequestWithContext(ctx, method, address, nil)
-	if err != nil {
-		return errors.New("http: the address is no URL") // which may hold a secret
-	}
-	req.Header.Set("User-Agent", "handoverd")
-	resp, err := hookClient.Do(req)
-	if of, ok := errors.AsType[*url.Error](err); ok { // without the URL
-		err = of.Err
-	}
-	if err != nil {
-		return fmt.Errorf("http: %s: %w", req.URL.Host, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("http: %s: status %d", req.URL.Host, resp.StatusCode)
+	status, u, err := requestOnce(ctx, hookClient, method, address, "")
+	switch {
+	case u == nil:
+		return fmt.Errorf("http: %w", err)
+	case err != nil:
+		return fmt.Errorf("http: %s: %w", u.Host, err)
+	case status/100 != 2:
+		return fmt.Errorf("http: %s: status %d", u.Host, status)
 	}
 	return nil
 }

@@ -6,11 +6,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -114,41 +112,24 @@ func (l *loop) taken(ctx context.Context, key string) error {
 
 var errNotTaken = errors.New("the program does not accept the connection")
 
-// httpAsker asks with a GET on a connection of its own each time. A redirect is an
-// answer like any other: who follows it asks somebody else.
+// httpAsker asks with a GET on a connection of its own each time.
 func httpAsker(target, host string, status int, dial func(context.Context) (net.Conn, error)) func(context.Context) error {
-	tr := &http.Transport{DisableKeepAlives: true}
-	if dial != nil {
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
-	}
-	client := &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := onceClient(dial)
 	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-		if err != nil {
-			return errors.New("the address is no URL") // its text may hold what is secret
-		}
-		req.Host = host
-		req.Header.Set("User-Agent", "handoverd")
-		resp, err := client.Do(req)
+		got, _, err := requestOnce(ctx, client, http.MethodGet, target, host)
 		if err != nil {
 			return withoutAddress(err)
 		}
-		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-		_ = resp.Body.Close()
-		if good := resp.StatusCode == status || status == 0 && resp.StatusCode/100 == 2; !good {
-			return fmt.Errorf("HTTP status %d", resp.StatusCode)
+		if good := got == status || status == 0 && got/100 == 2; !good {
+			return fmt.Errorf("HTTP status %d", got)
 		}
 		return nil
 	}
 }
 
 // withoutAddress is why there was no answer. Where was asked is configured, and so
-// known; a URL may hold what is secret, and the port of our end makes each failure
-// look like another.
+// known; the port of our end makes each failure look like another.
 func withoutAddress(err error) error {
-	if of, ok := errors.AsType[*url.Error](err); ok {
-		err = of.Err
-	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.New("no answer in time")
 	}

@@ -40,7 +40,7 @@ func TestDrillPortClosed(t *testing.T) {
 	r, reports := drillAgainst(t, s.addr, o, &fakeTrigger{do: func(ctx context.Context) error {
 		s.close()
 		defer s.open()
-		return pauseFor(ctx, 50*time.Millisecond)
+		return drill.Pause(ctx, 50*time.Millisecond)
 	}})
 	resets := resetsSent(t) - before
 	f := r.Modes[0].Failures

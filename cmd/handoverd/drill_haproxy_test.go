@@ -56,7 +56,7 @@ frontend f
 		if _, err = drill.Probe(drill.Load{Network: "tcp", Address: addr, Mode: drill.ModeH2C}); err == nil {
 			break
 		}
-		if pauseFor(ctx, 20*time.Millisecond) != nil {
+		if drill.Pause(ctx, 20*time.Millisecond) != nil {
 			t.Fatalf("HAProxy does not answer: %v", err)
 		}
 	}
@@ -64,7 +64,7 @@ frontend f
 		if err := cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 			return err
 		}
-		return pauseFor(ctx, 300*time.Millisecond)
+		return drill.Pause(ctx, 300*time.Millisecond)
 	}}
 	o := &drillFlags{rate: 500, duration: 2500 * time.Millisecond, every: 500 * time.Millisecond, modes: []string{"h2c"}, expectBody: "page"}
 	r, reports := drillAgainst(t, addr, o, reload)

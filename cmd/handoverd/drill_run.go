@@ -68,7 +68,7 @@ func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 	if d.trigger != nil {
 		d.fireAll(ctx)
 	}
-	_ = pauseFor(ctx, time.Until(d.begin.Add(d.flags.duration))) // an interruption is told from the end below
+	_ = drill.Pause(ctx, time.Until(d.begin.Add(d.flags.duration))) // an interruption is told from the end below
 	d.interrupted = ctx.Err() != nil
 	d.stop()
 	return nil
@@ -107,7 +107,7 @@ func (d *drillRun) fireAll(ctx context.Context) {
 		if wait < -d.flags.every/2 {
 			continue
 		}
-		if pauseFor(ctx, wait) != nil {
+		if drill.Pause(ctx, wait) != nil {
 			return
 		}
 		f := d.fire(ctx)

@@ -155,7 +155,7 @@ func TestDrillBroken(t *testing.T) {
 		}, func(ctx context.Context) error {
 			away.Store(true)
 			defer away.Store(false)
-			return pauseFor(ctx, 20*time.Millisecond)
+			return drill.Pause(ctx, 20*time.Millisecond)
 		}, true},
 	}
 	for _, tt := range tests {

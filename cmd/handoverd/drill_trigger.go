@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/handoverd/handover/internal/drill"
 	"github.com/handoverd/handover/supervisor"
 )
 
@@ -167,7 +168,7 @@ func (t *reloadTrigger) slay(ctx context.Context) (firing, error) {
 		g, err := t.serving(ctx)
 		if err == nil && g.Generation != old.Generation {
 			// Connections that died with it are found dead when they are used next.
-			return firing{g.Generation, time.Now()}, pauseFor(ctx, t.window)
+			return firing{g.Generation, time.Now()}, drill.Pause(ctx, t.window)
 		}
 		select {
 		case <-tick.C:
@@ -194,7 +195,7 @@ func (t *signalTrigger) fire(ctx context.Context) (firing, error) {
 	if err := unix.Kill(t.pid, t.sig); err != nil {
 		return firing{}, fmt.Errorf("%s: %w", t.name(), err)
 	}
-	return firing{}, pauseFor(ctx, t.window)
+	return firing{}, drill.Pause(ctx, t.window)
 }
 
 // execTrigger runs a command.
@@ -215,21 +216,9 @@ func (t *execTrigger) fire(ctx context.Context) (firing, error) {
 		err = nil
 	}
 	failed, f := err, firing{done: time.Now()}
-	if err := pauseFor(ctx, t.window); failed == nil {
+	if err := drill.Pause(ctx, t.window); failed == nil {
 		return f, err
 	}
 	out = out[max(0, len(out)-outputKept):]
 	return firing{}, fmt.Errorf("%s: %w: %s", t.command, failed, strings.TrimSpace(string(out)))
-}
-
-// pauseFor waits.
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

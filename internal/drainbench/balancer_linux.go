@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/handoverd/handover/internal/drill"
 )
 
 // balancer is a HAProxy or an nginx before two servers.
@@ -146,7 +148,7 @@ func (l *balancer) stop() {
 // up waits until it sends requests to the server.
 func (l *balancer) up(ctx context.Context, name string) error {
 	if l.row.Nginx {
-		return sleep(ctx, nginxForgets)
+		return drill.Pause(ctx, nginxForgets)
 	}
 	return l.until(ctx, name, func(s stat) bool { return s.status == "UP" })
 }
@@ -154,7 +156,7 @@ func (l *balancer) up(ctx context.Context, name string) error {
 // down waits until it sends none to a server that has ended.
 func (l *balancer) down(ctx context.Context, name string) error {
 	if l.row.Nginx {
-		return sleep(ctx, l.pace.away)
+		return drill.Pause(ctx, l.pace.away)
 	}
 	return l.until(ctx, name, func(s stat) bool { return !strings.HasPrefix(s.status, "UP") })
 }
@@ -186,17 +188,6 @@ func poll(ctx context.Context, ok func() bool) error {
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // accepts waits until something accepts there.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/handoverd/handover/internal/drill"
 )
 
 // A cell is one way to leave with one kind of client.
@@ -52,7 +54,7 @@ func runColumn(ctx context.Context, exe programs, c column, s size, ways []way) 
 	var wg sync.WaitGroup
 	for i, w := range ways {
 		wg.Go(func() {
-			if errs[i] = sleep(ctx, c.Every*time.Duration(i)/time.Duration(len(ways))); errs[i] == nil {
+			if errs[i] = drill.Pause(ctx, c.Every*time.Duration(i)/time.Duration(len(ways))); errs[i] == nil {
 				cells[i], errs[i] = runCell(ctx, exe, c, s, w)
 			}
 		})

@@ -117,7 +117,7 @@ func (b *bench) cycle(ctx context.Context, t target, generation int) (gone time.
 		return 0, err
 	}
 	gone = time.Since(began)
-	if err := pause(ctx, max(leastWindow-gone, b.contender.after)); err != nil {
+	if err := drill.Pause(ctx, max(leastWindow-gone, b.contender.after)); err != nil {
 		return 0, err
 	}
 	end(windows)
@@ -126,11 +126,11 @@ func (b *bench) cycle(ctx context.Context, t target, generation int) (gone time.
 
 // stretch is a steady one, with a window of its own, so that both kinds are measured in the same way.
 func (b *bench) stretch(ctx context.Context) error {
-	if err := pause(ctx, settled); err != nil {
+	if err := drill.Pause(ctx, settled); err != nil {
 		return err
 	}
 	windows := b.mark(steadyName)
-	err := pause(ctx, steady)
+	err := drill.Pause(ctx, steady)
 	end(windows)
 	return err
 }
@@ -217,23 +217,11 @@ func until(ctx context.Context, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !ok() {
-		if err := pause(ctx, look); err != nil {
+		if err := drill.Pause(ctx, look); err != nil {
 			return fmt.Errorf("wait for %s: %w", what, err)
 		}
 	}
 	return nil
-}
-
-// pause waits for d, or for the end of the context, whose error it returns.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // file is the path of a file of this block.
