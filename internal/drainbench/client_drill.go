@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/handoverd/handover/internal/drill"
+	"github.com/handoverd/handover/internal/site"
 )
 
 // drillClient is the load generator of the project.
@@ -53,7 +54,7 @@ func countDrill(r *drill.Report) tally {
 	if r.Load.Mode == drill.ModeWebSocket {
 		t.Total = ended(r)
 		for code, n := range r.Closes {
-			if code != serviceRestart && code != noCloseFrame {
+			if code != site.ServiceRestart && code != noCloseFrame {
 				t.loseN("closed with "+strconv.Itoa(code), n)
 			}
 		}

@@ -14,13 +14,23 @@ const eventEvery = 200 * time.Millisecond
 // ends as an answer ends.
 func (p *program) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
-	left, done := p.joins("GET /events")
+	event := func(n int) []byte { return fmt.Appendf(nil, "id: %d\ndata: event %d\n\n", n, n) }
+	p.sends(w, r, "GET /events", eventEvery, event, func() {
+		// Where it fails the client has gone, and counts what it has.
+		_, _ = io.WriteString(w, lastEvent)
+	})
+}
+
+// sends writes part after part of an answer without an end, until the client has gone or the stream is told to leave: then
+// goodbye, before it counts as having left.
+func (p *program) sends(w http.ResponseWriter, r *http.Request, label string, every time.Duration, part func(n int) []byte, goodbye func()) {
+	left, done := p.joins(label)
 	defer done()
 	out := http.NewResponseController(w)
-	tick := time.NewTicker(eventEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		if _, err := fmt.Fprintf(w, "id: %d\ndata: event %d\n\n", n, n); err != nil {
+		if _, err := w.Write(part(n)); err != nil {
 			return // the client has gone
 		}
 		if err := out.Flush(); err != nil {
@@ -31,8 +41,7 @@ func (p *program) events(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-left:
-			// Where it fails the client has gone, and counts what it has.
-			_, _ = io.WriteString(w, lastEvent)
+			goodbye()
 			return
 		}
 	}

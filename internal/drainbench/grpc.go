@@ -58,27 +58,10 @@ func (p *program) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", grpcType)
-	left, done := p.joins("POST " + grpcStream)
-	defer done()
-	out := http.NewResponseController(w)
-	tick := time.NewTicker(messageEvery)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		if _, err := w.Write(appendMessage(nil, fmt.Appendf(nil, "message %d", n))); err != nil {
-			return // the client has gone
-		}
-		if err := out.Flush(); err != nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-r.Context().Done():
-			return
-		case <-left:
-			w.Header().Set(http.TrailerPrefix+"Grpc-Status", grpcUnavailable)
-			return
-		}
-	}
+	message := func(n int) []byte { return appendMessage(nil, fmt.Appendf(nil, "message %d", n)) }
+	p.sends(w, r, "POST "+grpcStream, messageEvery, message, func() {
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", grpcUnavailable)
+	})
 }
 
 // appendMessage appends a message that is not compressed.
