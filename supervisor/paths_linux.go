@@ -1,14 +1,11 @@
 package supervisor
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +15,8 @@ import (
 // something else. None of them happens when somebody connects.
 const pathMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 
-// pathWatcher tells when somebody removes or replaces the path of a UNIX socket, by
-// inotify(7) on its directory. Like watcher it wakes nobody while nothing happens.
+// pathWatcher tells when somebody removes or replaces the path of a UNIX socket: it
+// watches the directory.
 type pathWatcher struct {
 	f *os.File
 
@@ -29,11 +26,11 @@ type pathWatcher struct {
 }
 
 func newPathWatcher() (*pathWatcher, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	f, err := newInotify()
 	if err != nil {
-		return nil, os.NewSyscallError("inotify_init1", err)
+		return nil, err
 	}
-	return &pathWatcher{f: os.NewFile(uintptr(fd), "inotify"), paths: map[string]bool{}, dirs: map[int32]string{}}, nil
+	return &pathWatcher{f: f, paths: map[string]bool{}, dirs: map[int32]string{}}, nil
 }
 
 func (w *pathWatcher) add(path string) error {
@@ -76,34 +73,26 @@ func (w *pathWatcher) remove(path string) {
 func (w *pathWatcher) wait() ([]string, error) {
 	buf := make([]byte, 16*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
 	for {
-		n, err := w.f.Read(buf)
+		changes, err := readChanges(w.f, buf)
 		if err != nil {
-			if errors.Is(err, os.ErrClosed) {
-				return nil, os.ErrClosed
-			}
-			return nil, fmt.Errorf("inotify: %w", err)
+			return nil, err
 		}
-		if changed := w.parse(buf[:n]); len(changed) > 0 {
+		if changed := w.changed(changes); len(changed) > 0 {
 			return changed, nil
 		}
 	}
 }
 
-func (w *pathWatcher) parse(b []byte) []string {
+func (w *pathWatcher) changed(changes []change) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := map[string]bool{}
-	for len(b) >= unix.SizeofInotifyEvent {
-		id := int32(binary.NativeEndian.Uint32(b))
-		mask := binary.NativeEndian.Uint32(b[4:])
-		end := min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:])))
-		name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:end]), "\x00")
-		b = b[end:]
-		if mask&unix.IN_Q_OVERFLOW != 0 { // some were lost: look at all
+	for _, c := range changes {
+		if c.lost { // look at all
 			for p := range w.paths {
 				seen[p] = true
 			}
-		} else if p := filepath.Join(w.dirs[id], name); w.paths[p] {
+		} else if p := filepath.Join(w.dirs[c.watch], c.name); w.paths[p] {
 			seen[p] = true
 		}
 	}

@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher tells which output files have grown, by inotify(7). It waits in the
-// runtime's poller: nothing runs while nobody writes.
+// watcher tells which output files have grown. Nothing runs while nobody writes.
 type watcher struct {
 	f *os.File
 
@@ -23,14 +20,11 @@ type watcher struct {
 }
 
 func newWatcher() (*watcher, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	f, err := newInotify()
 	if err != nil {
-		return nil, os.NewSyscallError("inotify_init1", err)
+		return nil, err
 	}
-	return &watcher{
-		f: os.NewFile(uintptr(fd), "inotify"), files: map[int32]at{}, ids: map[at]int32{},
-		buf: make([]byte, 64*unix.SizeofInotifyEvent),
-	}, nil
+	return &watcher{f: f, files: map[int32]at{}, ids: map[at]int32{}, buf: make([]byte, 64*unix.SizeofInotifyEvent)}, nil
 }
 
 func (w *watcher) add(path string, a at) error {
@@ -65,35 +59,28 @@ func (w *watcher) remove(a at) {
 // wait blocks until files have grown. After close it is os.ErrClosed.
 func (w *watcher) wait() ([]at, error) {
 	for {
-		n, err := w.f.Read(w.buf)
+		changes, err := readChanges(w.f, w.buf)
 		if err != nil {
-			if errors.Is(err, os.ErrClosed) {
-				return nil, os.ErrClosed
-			}
-			return nil, fmt.Errorf("inotify: %w", err)
+			return nil, err
 		}
-		if grown := w.parse(w.buf[:n]); len(grown) > 0 {
+		if grown := w.grown(changes); len(grown) > 0 {
 			return grown, nil
 		}
 	}
 }
 
-func (w *watcher) parse(b []byte) []at {
+func (w *watcher) grown(changes []change) []at {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var grown []at
-	for len(b) >= unix.SizeofInotifyEvent {
-		id := int32(binary.NativeEndian.Uint32(b))
-		mask := binary.NativeEndian.Uint32(b[4:])
-		size := int(binary.NativeEndian.Uint32(b[12:]))
-		b = b[min(len(b), unix.SizeofInotifyEvent+size):]
-		if mask&unix.IN_Q_OVERFLOW != 0 { // some were lost: look at all
+	for _, c := range changes {
+		if c.lost { // look at all
 			for _, a := range w.files {
 				grown = append(grown, a)
 			}
 			continue
 		}
-		if a, ok := w.files[id]; ok && !slices.Contains(grown, a) {
+		if a, ok := w.files[c.watch]; ok && !slices.Contains(grown, a) {
 			grown = append(grown, a)
 		}
 	}
