@@ -56,14 +56,15 @@ http = "tcp4://127.0.0.1:%d"
 // tracedLine is what strace -f -r prints of a call or of its end: the thread, the seconds since the line before, the call.
 var tracedLine = regexp.MustCompile(`^(?:\[pid +)?(\d+)\]? +([\d.]+) +(.*)$`)
 
-// trace lists the system calls that handoverd begins within ten seconds, two seconds after the trace began: until then
-// the runtime comes to rest from what was before. What each thread sat in when the trace began is left out: the kernel
+// trace lists the system calls that handoverd begins within ten seconds, eight seconds after the trace began: until then
+// the runtime comes to rest from what was before. It wakes once more for a timer that was stopped but had been the next
+// one, as the limit of 5 s for a request's header is; and its scavenger returns memory bit by bit. What each thread sat in when the trace began is left out: the kernel
 // interrupts it to attach (ptrace(2)), and strace shows it as begun again.
 func (d *Daemon) trace(t *testing.T) []string {
 	t.Helper()
 	d.settle()
 	out := d.Dir + "/strace"
-	cmd := exec.Command("timeout", "--signal=INT", "12", "strace", "-f", "-r", "-o", out, "-p", strconv.Itoa(d.PID))
+	cmd := exec.Command("timeout", "--signal=INT", "18", "strace", "-f", "-r", "-o", out, "-p", strconv.Itoa(d.PID))
 	// timeout(1) exits with 124 and ends the trace by SIGINT: strace lets the process go.
 	text, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 124 {
@@ -90,7 +91,7 @@ func (d *Daemon) trace(t *testing.T) []string {
 		case strings.HasPrefix(m[3], "<..."), strings.Contains(m[3], " detached"): // the end of a call
 		case !sat[m[1]]:
 			sat[m[1]] = true
-		case elapsed >= 2:
+		case elapsed >= 8:
 			calls = append(calls, m[3])
 		}
 	}
