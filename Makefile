@@ -12,6 +12,9 @@ FUZZTIME ?= 60s
 COUNT    ?= 1
 STEP     := .ci/step
 
+# The tests of the root package that have a full form, with the numbers of the acceptance.
+LOADS    := ^Test(Load|Promise1|Tableflip|StopLoad|Standalone\b|Activated|HandoverdKilled|NoUnknownProgram)
+
 # Examples that need what the module itself does not: each is a module of its own, beside it.
 MODULES  := examples/grpc examples/worker internal/drainbench/grpcserver
 
@@ -80,16 +83,21 @@ lint: linter ## golangci-lint, built from source
 unit: setup ## unit and property tests under the race detector
 	CGO_ENABLED=1 .ci/gotest build/unit.log -race -short -timeout 6m ./...
 
-# Two lanes at a time: what waits leaves more than half of two cores idle, and the bar of the load tests is a count, not
-# a time. What measures time in earnest is in load and bench, which run alone.
+# Three at a time: what waits leaves more than half of two cores idle. The load tests go before the rest by their priority;
+# their bar is a count, not a time, and a row that the machine does not drive is repeated.
 real: setup build ## every test against the static binary, with the short form of each load
-	@.ci/lanes '.ci/gotest build/root.log -timeout 12m -skip "^TestIdle$$" .' \
-		'nice -n 5 .ci/gotest build/real.log -p 1 -timeout 12m $$($(GO) list ./... | tail -n +2) && nice -n 5 .ci/modules $(MODULES)'
+	@.ci/lanes 3 \
+		'.ci/gotest build/loads.log -timeout 12m -run "$(LOADS)" .' \
+		'nice .ci/gotest build/root.log -timeout 12m -skip "$(LOADS)|^TestIdle\b" .' \
+		'nice .ci/gotest build/cmd.log -p 1 -timeout 12m ./cmd/... ./drain/... ./supervisor/...' \
+		'nice .ci/gotest build/examples.log -p 1 -timeout 12m ./examples/...' \
+		'nice .ci/gotest build/real.log -p 1 -timeout 12m $$($(GO) list ./... | tail -n +2 | grep -vE "/(cmd|drain|examples|supervisor)(/|$$)")' \
+		'nice .ci/modules $(MODULES)'
 	@# Alone: a thread that is kept from the processor has the runtime look at it again and again, which is no idleness.
 	@.ci/gotest build/idle.log -run '^TestIdle$$' .
 
 load: setup build ## the load test with the full number of reloads
-	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '^Test(Load|Promise1|Tableflip|Standalone$$|Activated|HandoverdKilled|NoUnknownProgram)' -timeout 80m .
+	HANDOVERD_LOAD=full $(GO) test -count=1 -v -run '$(LOADS)' -timeout 120m .
 	HANDOVERD_LOAD=full $(GO) test -C examples/worker -count=1 -v -run '^TestStops$$' -timeout 20m .
 
 mutants: ## applies each deliberate mistake and fails unless the tests see it

@@ -118,17 +118,37 @@ when = "native"
 }
 
 // runRow reloads under the load and checks that the row counts and that nothing failed.
-func runRow(t *testing.T, row loadRow, reloads int) loadFigures {
+func runRow(t *testing.T, row loadRow, reloads int) (figures loadFigures) {
 	t.Helper()
-	d, report, notes := driveRow(t, row, reloads, goserverProgram)
-	for _, n := range notes {
-		t.Errorf("handoverd says: %s", n)
+	untilDriven(t, func() error {
+		d, report, notes := driveRow(t, row, reloads, goserverProgram)
+		for _, n := range notes {
+			t.Errorf("handoverd says: %s", n)
+		}
+		driven := checkRow(t, row, &report, reloads)
+		if t.Failed() {
+			keepLog(t, row.name, d)
+		}
+		figures = figuresOf(row, &report, reloads)
+		return driven
+	})
+	return figures
+}
+
+// untilDriven repeats a row, at most twice, that the machine did not drive as asked: one that something else kept from
+// its processors. What failed in any of the runs has failed the test.
+func untilDriven(t *testing.T, run func() error) {
+	t.Helper()
+	for range 2 {
+		err := run()
+		if err == nil || t.Failed() {
+			return
+		}
+		t.Logf("once more: %v", err)
 	}
-	checkRow(t, row, &report, reloads)
-	if t.Failed() {
-		keepLog(t, row.name, d)
+	if err := run(); err != nil {
+		t.Errorf("the row does not count: %v", err)
 	}
-	return figuresOf(row, &report, reloads)
 }
 
 // driveRow reloads the program under the load, and returns what the clients counted and what handoverd warned of.
@@ -227,8 +247,9 @@ func watchNotes(d *Daemon) func() []string {
 	}
 }
 
-// checkRow fails the test for each thing that makes the row not count, and for each failure.
-func checkRow(t *testing.T, row loadRow, r *drill.Report, reloads int) {
+// checkRow fails the test for each thing that makes the row not count, and for each failure. It returns an error when the
+// load was less than asked for, of which the server may be innocent.
+func checkRow(t *testing.T, row loadRow, r *drill.Report, reloads int) error {
 	t.Helper()
 	for generation := 1; generation <= reloads+1; generation++ {
 		if r.Generations[generation] == 0 {
@@ -243,16 +264,17 @@ func checkRow(t *testing.T, row loadRow, r *drill.Report, reloads int) {
 			t.Errorf("the row does not count: window %s holds %d requests, want %d", w.Name, w.Requests, row.least)
 		}
 	}
-	if want := 0.95 * r.Load.Rate; r.Rate < want {
-		t.Errorf("the row does not count: %.0f requests/s, want %.0f", r.Rate, want)
-	}
-	if r.Faults() > 0 {
-		t.Errorf("the row does not count: faults of the generator: %v", r.GeneratorFaults)
-	}
 	// Each good answer carried the number of its request: what did not is a failure.
 	if r.Failed() > 0 || r.OK != r.Sent {
 		t.Errorf("%d of %d requests failed:\n%s%s", r.Failed(), r.Sent, r, whereFailed(r))
 	}
+	if want := 0.95 * r.Load.Rate; r.Rate < want {
+		return fmt.Errorf("%.0f requests/s, want %.0f", r.Rate, want)
+	}
+	if r.Faults() > 0 {
+		return fmt.Errorf("faults of the generator: %v", r.GeneratorFaults)
+	}
+	return nil
 }
 
 // whereFailed places each sampled failure after the begin of the newest window before it.
