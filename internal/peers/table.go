@@ -63,9 +63,6 @@ var modeTitles = map[drill.Mode]string{
 	drill.ModeStream:    "Streamed answers",
 }
 
-// later are modes that another issue finishes.
-var later = []struct{ mode, issue string }{{"WebSocket", "issue C"}, {"HTTP/2 (h2c)", "issue C"}}
-
 // renderFile writes the table from the figures.
 func renderFile(figures, doc string) error {
 	text, err := os.ReadFile(figures)
@@ -107,10 +104,8 @@ func (r *results) render() string {
 	for _, l := range r.Loads {
 		r.table(&b, l)
 	}
-	b.WriteString("## Modes that are not measured yet\n\n| mode | |\n|---|---|\n")
-	for _, l := range later {
-		fmt.Fprintf(&b, "| %s | %s |\n", l.mode, l.issue)
-	}
+	b.WriteString("## Other modes\n\nHTTP/2, gRPC, WebSocket, SSE, long uploads and jobs: what they lose depends on how the program leaves, not on who " +
+		"replaces it:\n[DRAIN.md](DRAIN.md) has them, by the way of leaving.\n")
 	r.programs(&b)
 	if len(r.Broken) > 0 {
 		b.WriteString("\n## Not measured\n\nThese blocks failed twice; their reloads are missing above.\n\n")
