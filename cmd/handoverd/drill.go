@@ -37,7 +37,8 @@ http+unix://%2Frun%2Fapp.sock/PATH.
 
 The trigger is one of --reload (handoverd's, by its control socket), --signal, --exec, or none. Each
 opens a window, which ends with the reload; --signal and --exec do not tell, there it ends --window
-later (after a kill, --window after another generation serves: connections are found dead late). A
+later (after a kill, --window after another generation serves: connections are found dead late; after
+one of handoverd, --window after it has been started again and serves). A
 request in flight at any time of a window counts as inside. A loss of 0 in N reloads is shown with
 its upper bound, 3/N a reload, at 95 % confidence.
 
@@ -74,7 +75,9 @@ type drillFlags struct {
 	reload, signal, exec string
 	pid                  int
 	every, window        time.Duration
-	kill                 float64
+	kill, killSupervisor float64
+	restart              string
+	restartWithin        time.Duration
 	seed                 uint64
 
 	maxFailures   int
@@ -96,7 +99,10 @@ func drillCommand(e *env) *cobra.Command {
 		Example: `  handoverd drill --url http://127.0.0.1:8080 --reload web
   handoverd drill --url http://127.0.0.1:8080/health --signal HUP --pid 4711 --for 1m --every 5s
   handoverd drill --url http://127.0.0.1 --exec 'systemctl reload haproxy' --html drill.html
-  handoverd drill --url http://127.0.0.1:8080 --reload web --kill 0.2 --max-failures 50 --json`,
+  handoverd drill --url http://127.0.0.1:8080 --reload web --kill 0.2 --max-failures 50 --json
+  handoverd drill --url http://127.0.0.1:8080 --reload web --kill-supervisor 0.2     # systemd starts it again
+  handoverd drill --url http://127.0.0.1:8080 --reload web --kill-supervisor 0.2 \
+    --restart 'exec handoverd run -c web.toml >>handoverd.log 2>&1'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -133,7 +139,10 @@ func (o *drillFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&o.every, "every", 2*time.Second, "time from trigger to trigger")
 	f.DurationVar(&o.window, "window", time.Second, "how long after --signal and --exec a reload is taken to last, and after --kill's replacement")
 	f.Float64Var(&o.kill, "kill", 0, "share of the triggers that are a SIGKILL of the serving generation instead, as 0.2; with --reload")
-	f.Uint64Var(&o.seed, "seed", 1, "which triggers those are")
+	f.Float64Var(&o.killSupervisor, "kill-supervisor", 0, "share of the triggers that are a SIGKILL of handoverd itself; with --reload")
+	f.StringVar(&o.restart, "restart", "", "command, run with /bin/sh -c, that starts handoverd again after such a kill; it may be handoverd, which then goes on after the drill (default: whoever supervises handoverd does)")
+	f.DurationVar(&o.restartWithin, "restart-within", 2*time.Second, "--restart comes after a pause of 0 up to this")
+	f.Uint64Var(&o.seed, "seed", 1, "which triggers kill, and how long those pauses are")
 
 	f.IntVar(&o.maxFailures, "max-failures", 0, "exit 0 up to this many lost requests")
 	f.Float64Var(&o.maxP99Ratio, "max-p99-ratio", 0, "exit 1 if a mode's p99 in windows is more than this many times the p99 outside (0: no gate)")
@@ -156,6 +165,7 @@ func (o *drillFlags) check() error {
 			triggers++
 		}
 	}
+	kills := o.kill + o.killSupervisor
 	expects := o.expectStatus != "" || o.expectBody != "" || o.sameBody
 	switch {
 	case o.url == "":
@@ -166,7 +176,7 @@ func (o *drillFlags) check() error {
 		return fmt.Errorf("--for %v: want up to %v", o.duration, maxDrill)
 	case o.every <= 0:
 		return fmt.Errorf("--every %v: want more than 0", o.every)
-	case o.window < 0 || o.timeout < 0 || o.checkInterval < 0 || o.clients < 0 || o.checkFailures < 0 || o.maxFailures < 0 || o.maxP99Ratio < 0 || o.deploys < 0:
+	case o.window < 0 || o.restartWithin < 0 || o.timeout < 0 || o.checkInterval < 0 || o.clients < 0 || o.checkFailures < 0 || o.maxFailures < 0 || o.maxP99Ratio < 0 || o.deploys < 0:
 		return errors.New("a number or time is negative")
 	case o.instances < 1:
 		return fmt.Errorf("--instances %d: want at least 1", o.instances)
@@ -174,10 +184,12 @@ func (o *drillFlags) check() error {
 		return errors.New("--reload, --signal and --exec: want at most one")
 	case (o.signal != "") != (o.pid != 0) || o.pid < 0:
 		return errors.New("--signal and --pid go together")
-	case o.kill < 0 || o.kill > 1:
-		return fmt.Errorf("--kill %v: want a share from 0 to 1", o.kill)
-	case o.kill > 0 && o.reload == "":
-		return errors.New("--kill goes with --reload: only handoverd says which process serves")
+	case o.kill < 0 || o.killSupervisor < 0 || kills > 1:
+		return fmt.Errorf("--kill %v, --kill-supervisor %v: want shares from 0 to 1, and no more than 1 together", o.kill, o.killSupervisor)
+	case kills > 0 && o.reload == "":
+		return errors.New("--kill and --kill-supervisor go with --reload: only handoverd says which process serves")
+	case o.restart != "" && o.killSupervisor == 0:
+		return errors.New("--restart goes with --kill-supervisor")
 	case o.contract != "auto" && o.contract != "on" && o.contract != "off":
 		return fmt.Errorf("--contract %s: want auto, on or off", o.contract)
 	case o.contract == "on" && expects:
@@ -192,7 +204,7 @@ func runDrill(ctx context.Context, e *env, o *drillFlags) error {
 	if err != nil {
 		return usage(err)
 	}
-	trigger, err := o.trigger(ctx)
+	trigger, err := o.trigger(ctx, e)
 	if err != nil {
 		return err
 	}

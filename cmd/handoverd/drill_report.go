@@ -14,24 +14,28 @@ type drillReport struct {
 	Seconds     float64   `json:"seconds"`
 	Contract    bool      `json:"contract"`          // each byte of the answers was checked
 	Trigger     string    `json:"trigger,omitempty"` // what was triggered; none: empty
-	Seed        uint64    `json:"seed,omitempty"`    // with --kill
+	Seed        uint64    `json:"seed,omitempty"`    // with --kill and --kill-supervisor
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Passed      bool      `json:"passed"`            // exit code 0
 	Reasons     []string  `json:"reasons,omitempty"` // why not
 
-	Sent           int            `json:"sent"`
-	OK             int            `json:"ok"`
-	Failed         int            `json:"failed"`
-	Modes          []drillMode    `json:"modes"`
-	Reloads        int            `json:"reloads"` // that succeeded
-	Kills          int            `json:"kills"`   // after which another generation served
-	FailedTriggers int            `json:"failed_triggers"`
-	ReloadP50      float64        `json:"reload_p50_seconds,omitempty"`
-	ReloadMax      float64        `json:"reload_max_seconds,omitempty"`
-	LastArrival    *drillArrival  `json:"last_arrival"` // null: of no reload known
-	Triggers       []drillOutcome `json:"triggers,omitempty"`
-	Lost           *drillLost     `json:"lost,omitempty"` // with at least one reload
-	Sizing         drillSizing    `json:"sizing"`
+	Sent    int         `json:"sent"`
+	OK      int         `json:"ok"`
+	Failed  int         `json:"failed"`
+	Modes   []drillMode `json:"modes"`
+	Reloads int         `json:"reloads"` // that succeeded
+	Kills   int         `json:"kills"`   // after which another generation served
+	// SupervisorKills are those of handoverd after which a generation served under the next one; Adopted are those of
+	// them after which it was the same process as before.
+	SupervisorKills int            `json:"supervisor_kills"`
+	Adopted         int            `json:"adopted"`
+	FailedTriggers  int            `json:"failed_triggers"`
+	ReloadP50       float64        `json:"reload_p50_seconds,omitempty"`
+	ReloadMax       float64        `json:"reload_max_seconds,omitempty"`
+	LastArrival     *drillArrival  `json:"last_arrival"` // null: of no reload known
+	Triggers        []drillOutcome `json:"triggers,omitempty"`
+	Lost            *drillLost     `json:"lost,omitempty"` // with at least one reload
+	Sizing          drillSizing    `json:"sizing"`
 }
 
 // drillMode is one mode. Inside is what overlapped a window.
@@ -48,6 +52,7 @@ type drillMode struct {
 	OutsideFailed  int                `json:"outside_failed"`
 	InReloads      int                `json:"lost_in_reloads"` // that succeeded
 	InKills        int                `json:"lost_in_kills"`
+	InSupervisor   int                `json:"lost_in_supervisor_kills"`
 	ReusedFailures map[drill.Kind]int `json:"reused_failures"` // on connections that had carried an answer
 	Faults         map[string]int     `json:"generator_faults"`
 	Latency        drillLatency       `json:"latency"`
@@ -70,11 +75,12 @@ type drillLatency struct {
 
 // drillOutcome is one trigger, with what was lost in its window, of all modes.
 type drillOutcome struct {
-	Kind       string  `json:"kind"` // "reload" or "kill"
+	Kind       string  `json:"kind"` // "reload", "kill" or "kill-supervisor"
 	At         float64 `json:"at_seconds"`
 	Seconds    float64 `json:"seconds"`                  // of the window
 	Reload     float64 `json:"reload_seconds,omitempty"` // until the reload was done, where that is told
 	Generation int     `json:"generation,omitempty"`     // that serves after it
+	Adopted    bool    `json:"adopted,omitempty"`        // after a kill of handoverd: the process that served before it
 	Error      string  `json:"error,omitempty"`
 	// LastArrival is how long after the trigger began the last request was sent, on a fresh connection, that an older generation
 	// answered, of all modes. null: not known.
@@ -108,10 +114,11 @@ type drillArrival struct {
 
 // drillLost says what reloads cost, those that succeeded; kills are not in it.
 type drillLost struct {
-	InReloads int     `json:"in_reloads"`
-	InKills   int     `json:"in_kills"`
-	Outside   int     `json:"outside"`
-	PerReload float64 `json:"per_reload"`
+	InReloads    int     `json:"in_reloads"`
+	InKills      int     `json:"in_kills"`
+	InSupervisor int     `json:"in_supervisor_kills"`
+	Outside      int     `json:"outside"`
+	PerReload    float64 `json:"per_reload"`
 	// AtMost is 3/N, the upper bound at 95 % confidence, where nothing was lost.
 	AtMost        float64 `json:"at_most_per_reload,omitempty"`
 	Deploys       float64 `json:"deploys_per_week,omitempty"`
@@ -138,7 +145,7 @@ func (d *drillRun) report(contract bool) *drillReport {
 	if d.trigger != nil {
 		r.Trigger = d.trigger.name()
 	}
-	if d.flags.kill > 0 {
+	if d.flags.kill+d.flags.killSupervisor > 0 {
 		r.Seed = d.flags.seed
 	}
 	for i := range d.reports {
@@ -198,7 +205,7 @@ func (r *drillReport) addArrivals() {
 	a := &drillArrival{}
 	for i := range r.Triggers {
 		t := &r.Triggers[i]
-		if t.LastArrival == nil || t.Error != "" || t.Kind == triggerKill {
+		if t.LastArrival == nil || t.Error != "" || t.Kind != triggerReload {
 			continue
 		}
 		a.Reloads++
@@ -219,7 +226,7 @@ func (r *drillReport) addTriggers(d *drillRun) {
 	for i, f := range d.fired {
 		o := drillOutcome{
 			Kind: f.kind, At: f.begin.Sub(d.begin).Seconds(), Seconds: f.end.Sub(f.begin).Seconds(),
-			Generation: f.generation, LastArrival: arrivalOf(d.reports, i), Failures: map[drill.Kind]int{},
+			Generation: f.generation, Adopted: f.adopted, LastArrival: arrivalOf(d.reports, i), Failures: map[drill.Kind]int{},
 		}
 		for j := range d.reports {
 			w := &d.reports[j].Windows[i]
@@ -235,6 +242,8 @@ func (r *drillReport) addTriggers(d *drillRun) {
 			case f.err != nil:
 			case f.kind == triggerKill:
 				r.Modes[j].InKills += lost
+			case f.kind == triggerKillSupervisor:
+				r.Modes[j].InSupervisor += lost
 			default:
 				r.Modes[j].InReloads += lost
 			}
@@ -249,6 +258,12 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		case f.kind == triggerKill:
 			r.Kills++
 			lost.InKills += o.Failed
+		case f.kind == triggerKillSupervisor:
+			r.SupervisorKills++
+			lost.InSupervisor += o.Failed
+			if f.adopted {
+				r.Adopted++
+			}
 		default:
 			r.Reloads++
 			lost.InReloads += o.Failed

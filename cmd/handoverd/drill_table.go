@@ -49,6 +49,9 @@ func (r *drillReport) writeTriggers(b *strings.Builder) {
 	if r.Seed != 0 || r.Kills > 0 {
 		fmt.Fprintf(b, "; %d kills (--seed %d)", r.Kills, r.Seed)
 	}
+	if r.SupervisorKills > 0 {
+		fmt.Fprintf(b, "; %d kills of handoverd, in %d of which what served went on", r.SupervisorKills, r.Adopted)
+	}
 	if r.FailedTriggers > 0 {
 		fmt.Fprintf(b, "; %d FAILED", r.FailedTriggers)
 	}
@@ -80,6 +83,9 @@ func (r *drillReport) writeCounts(b *strings.Builder) {
 		if r.Kills > 0 {
 			fmt.Fprint(w, "per kill\t")
 		}
+		if r.SupervisorKills > 0 {
+			fmt.Fprint(w, "per kill of handoverd\t")
+		}
 		fmt.Fprintln(w)
 		for i := range r.Modes {
 			m := &r.Modes[i]
@@ -87,6 +93,9 @@ func (r *drillReport) writeCounts(b *strings.Builder) {
 				m.Mode, m.Rate, m.Sent, m.OK, m.Failed, m.InsideFailed, m.OutsideFailed, each(m.InReloads, r.Reloads))
 			if r.Kills > 0 {
 				fmt.Fprintf(w, "%s\t", each(m.InKills, r.Kills))
+			}
+			if r.SupervisorKills > 0 {
+				fmt.Fprintf(w, "%s\t", each(m.InSupervisor, r.SupervisorKills))
 			}
 			fmt.Fprintln(w)
 		}
@@ -170,6 +179,9 @@ func (r *drillReport) writeLost(b *strings.Builder) {
 	}
 	if r.Kills > 0 {
 		fmt.Fprintf(b, "; in %d kills: %d", r.Kills, l.InKills)
+	}
+	if r.SupervisorKills > 0 {
+		fmt.Fprintf(b, "; in %d kills of handoverd: %d", r.SupervisorKills, l.InSupervisor)
 	}
 	fmt.Fprintf(b, "; outside windows: %d\n", l.Outside)
 	if l.Deploys > 0 {

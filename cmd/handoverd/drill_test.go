@@ -47,7 +47,7 @@ func (t *fakeTrigger) fire(ctx context.Context) (firing, error) {
 	if err := t.do(ctx); err != nil {
 		return firing{}, err
 	}
-	return firing{1 + t.fired, time.Now()}, nil
+	return firing{generation: 1 + t.fired, done: time.Now(), adopted: t.kinds != nil}, nil
 }
 
 // brokenServer answers each connection's first request with what answer writes, and closes it.
@@ -217,11 +217,11 @@ func elements(t *testing.T, page string) []*element {
 	}
 }
 
-// count is how many elements have the name and a class that begins so.
+// count is how many elements have the name and a class that begins with these words.
 func count(all []*element, name, class string) int {
 	n := 0
 	for _, e := range all {
-		if e.name == name && strings.HasPrefix(e.class, class) {
+		if e.name == name && strings.HasPrefix(e.class+" ", class+" ") {
 			n++
 		}
 	}
@@ -239,7 +239,7 @@ func TestDrillPage(t *testing.T) {
 	})
 	o := &drillFlags{rate: 600, duration: 2200 * time.Millisecond, every: 400 * time.Millisecond, modes: []string{"fresh", "tcp"}}
 	fired := 0
-	trigger := &fakeTrigger{kinds: []string{triggerReload, triggerKill}, do: func(context.Context) error {
+	trigger := &fakeTrigger{kinds: []string{triggerReload, triggerKill, triggerKillSupervisor}, do: func(context.Context) error {
 		if fired++; fired == 4 {
 			return errors.New("it failed & was <shown>")
 		}
@@ -256,8 +256,8 @@ func TestDrillPage(t *testing.T) {
 	}
 	all := elements(t, string(text))
 	charts, failures, spans := count(all, "svg", "chart"), count(all, "circle", "failure"), count(all, "rect", "generation")
-	if charts != 2 || r.Reloads != 3 || r.Kills != 1 || r.FailedTriggers != 1 {
-		t.Errorf("%d charts, %d reloads, %d kills, %d failed", charts, r.Reloads, r.Kills, r.FailedTriggers)
+	if charts != 2 || r.Reloads != 2 || r.Kills != 1 || r.SupervisorKills != 1 || r.Adopted != 1 || r.FailedTriggers != 1 {
+		t.Errorf("%d charts, %d reloads, %d kills, %d of handoverd, %d failed", charts, r.Reloads, r.Kills, r.SupervisorKills, r.FailedTriggers)
 	}
 	if got := count(all, "g", "mark reload"); got != charts*(r.Reloads+1) {
 		t.Errorf("%d marks of reloads, want %d", got, charts*(r.Reloads+1))
@@ -267,6 +267,9 @@ func TestDrillPage(t *testing.T) {
 	}
 	if got := count(all, "g", "mark kill"); got != charts*r.Kills {
 		t.Errorf("%d marks of kills, want %d", got, charts*r.Kills)
+	}
+	if got := count(all, "g", "mark kill-supervisor"); got != charts*r.SupervisorKills {
+		t.Errorf("%d marks of kills of handoverd, want %d", got, charts*r.SupervisorKills)
 	}
 	if failures != r.Failed || failures == 0 {
 		t.Errorf("%d red points, %d failures", failures, r.Failed)
@@ -327,22 +330,26 @@ func TestDrillPageSaysWhatIsLeftOut(t *testing.T) {
 
 // TestDrillKillShare: the share and the seed decide which triggers kill, the same at each run.
 func TestDrillKillShare(t *testing.T) {
-	sequence := func(seed uint64) (kinds string, kills int) {
-		tr := newReloadTrigger(nil, &drillFlags{kill: 0.2, seed: seed})
+	sequence := func(seed uint64) (kinds string, n map[string]int) {
+		tr := newReloadTrigger(nil, &drillFlags{kill: 0.2, killSupervisor: 0.1, seed: seed})
+		n = map[string]int{}
 		for range 1000 {
-			kinds += tr.kind()[:1]
-			if tr.kills {
-				kills++
-			}
+			kinds += tr.kind() + " "
+			n[tr.kind()]++
 			tr.next()
 		}
-		return kinds, kills
+		return kinds, n
 	}
-	first, kills := sequence(1)
+	first, n := sequence(1)
 	again, _ := sequence(1)
 	other, _ := sequence(2)
-	if first != again || first == other || math.Abs(float64(kills)-200) > 40 {
-		t.Errorf("%d kills of 1,000; same again: %v, other seed differs: %v", kills, first == again, first != other)
+	if first != again || first == other {
+		t.Errorf("same again: %v, other seed differs: %v", first == again, first != other)
+	}
+	for kind, want := range map[string]float64{triggerKill: 200, triggerKillSupervisor: 100, triggerReload: 700} {
+		if math.Abs(float64(n[kind])-want) > 45 {
+			t.Errorf("%d of 1,000 are %s, want about %v", n[kind], kind, want)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ const (
 const (
 	triggerReload = "reload"
 	triggerKill   = "kill"
+	// triggerKillSupervisor is a SIGKILL of handoverd itself.
+	triggerKillSupervisor = "kill-supervisor"
 )
 
 // drillTrigger fires once and returns when the reload is over.
@@ -46,10 +48,11 @@ type drillTrigger interface {
 type firing struct {
 	generation int       // that serves now; 0 where nobody tells
 	done       time.Time // of the reload, before what the window adds; zero where nobody tells
+	adopted    bool      // what served before handoverd was killed serves on
 }
 
 // trigger is the one that was asked for, nil for none.
-func (o *drillFlags) trigger(ctx context.Context) (drillTrigger, error) {
+func (o *drillFlags) trigger(ctx context.Context, e *env) (drillTrigger, error) {
 	switch {
 	case o.reload != "":
 		c, err := o.where.client()
@@ -57,8 +60,18 @@ func (o *drillFlags) trigger(ctx context.Context) (drillTrigger, error) {
 			return nil, err
 		}
 		t := newReloadTrigger(c, o)
-		_, err = t.serving(ctx)
-		return t, err
+		t.restarter = o.restarter(e)
+		if _, err := t.serving(ctx); err != nil {
+			return nil, err
+		}
+		if o.killSupervisor > 0 { // better now than at the first kill
+			p, err := listenerOf(ctx, c.path)
+			if err != nil {
+				return nil, err
+			}
+			p.close()
+		}
+		return t, nil
 	case o.signal != "":
 		sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(o.signal), "SIG"))
 		if sig == 0 {
@@ -74,37 +87,48 @@ func (o *drillFlags) trigger(ctx context.Context) (drillTrigger, error) {
 	return nil, nil
 }
 
-// reloadTrigger reloads a service of a running handoverd, or kills what serves.
+// reloadTrigger reloads a service of a running handoverd, or kills what serves, or handoverd.
 type reloadTrigger struct {
-	client  *client
-	service string
-	share   float64
-	window  time.Duration // after a kill
-	rand    *rand.Rand
-	kills   bool // what the next one does
+	client    *client
+	service   string
+	kills     float64       // share of the triggers that kill what serves
+	slays     float64       // share of those that kill handoverd
+	window    time.Duration // after a kill
+	restarter restarter
+	rand      *rand.Rand
+	chosen    string // what the next one does
 }
 
 func newReloadTrigger(c *client, o *drillFlags) *reloadTrigger {
-	t := &reloadTrigger{client: c, service: o.reload, share: o.kill, window: o.window, rand: rand.New(rand.NewPCG(o.seed, 0))}
+	t := &reloadTrigger{
+		client: c, service: o.reload, kills: o.kill, slays: o.killSupervisor, window: o.window, rand: rand.New(rand.NewPCG(o.seed, 0)),
+	}
 	t.next()
 	return t
 }
 
 func (t *reloadTrigger) name() string { return "reload of " + t.service }
 
-func (t *reloadTrigger) kind() string {
-	if t.kills {
-		return triggerKill
-	}
-	return triggerReload
-}
+func (t *reloadTrigger) kind() string { return t.chosen }
 
-func (t *reloadTrigger) next() { t.kills = t.rand.Float64() < t.share }
+func (t *reloadTrigger) next() {
+	switch drawn := t.rand.Float64(); {
+	case drawn < t.kills:
+		t.chosen = triggerKill
+	case drawn < t.kills+t.slays:
+		t.chosen = triggerKillSupervisor
+	default:
+		t.chosen = triggerReload
+	}
+}
 
 func (t *reloadTrigger) fire(ctx context.Context) (firing, error) {
 	defer t.next()
-	if t.kills {
+	switch t.chosen {
+	case triggerKill:
 		return t.slay(ctx)
+	case triggerKillSupervisor:
+		return t.slaySupervisor(ctx)
 	}
 	var report *supervisor.ReloadReport
 	err := t.client.stream(ctx, http.MethodPost, "/v1/reload", url.Values{"service": {t.service}}, func(l streamLine) (bool, error) {
@@ -168,7 +192,7 @@ func (t *reloadTrigger) slay(ctx context.Context) (firing, error) {
 		g, err := t.serving(ctx)
 		if err == nil && g.Generation != old.Generation {
 			// Connections that died with it are found dead when they are used next.
-			return firing{g.Generation, time.Now()}, drill.Pause(ctx, t.window)
+			return firing{generation: g.Generation, done: time.Now()}, drill.Pause(ctx, t.window)
 		}
 		select {
 		case <-tick.C:

@@ -85,8 +85,8 @@ func theDaemon(ts *testscript.TestScript) *daemon { return ts.Value(daemonKey{})
 
 func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	d := theDaemon(ts)
-	if neg || d.cmd != nil {
-		ts.Fatalf("usage: daemon ARG…, once")
+	if neg || d.cmd != nil && !d.ended() {
+		ts.Fatalf("usage: daemon ARG…, again only after its end")
 	}
 	var program string
 	for dir := range strings.SplitSeq(ts.Getenv("PATH"), ":") {
@@ -104,6 +104,16 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	go d.wait() // kill waits for it
 }
 
+// ended reports whether the one that was started last has ended.
+func (d *daemon) ended() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (d *daemon) wait() {
 	defer close(d.done)
 	_ = d.cmd.Wait() // ended looks at the state
@@ -115,6 +125,7 @@ func (d *daemon) kill() {
 	if d.cmd == nil {
 		return
 	}
+	defer d.killNext()
 	_ = d.cmd.Process.Signal(unix.SIGQUIT) // it may have ended
 	select {
 	case <-d.done:
@@ -122,6 +133,20 @@ func (d *daemon) kill() {
 		_ = d.cmd.Process.Kill()
 		<-d.done
 	}
+}
+
+// killNext ends the one that a script had started after it killed the first.
+func (d *daemon) killNext() {
+	st, err := d.status()
+	if err != nil {
+		return // there is none
+	}
+	wait, err := watchGone(st.PID)
+	if err != nil {
+		return
+	}
+	_ = unix.Kill(st.PID, unix.SIGQUIT)
+	_ = wait()
 }
 
 func (d *daemon) letGo() {

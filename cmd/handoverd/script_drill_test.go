@@ -70,11 +70,11 @@ func cmdReport(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s does not add up:\n%s", m.Mode, ts.ReadFile("stdout"))
 		}
 	}
-	if sent == 0 || sent != r.Sent || ok != r.OK || failed != r.Failed || len(r.Triggers) != r.Reloads+r.Kills+r.FailedTriggers {
+	if sent == 0 || sent != r.Sent || ok != r.OK || failed != r.Failed || len(r.Triggers) != r.Reloads+r.Kills+r.SupervisorKills+r.FailedTriggers {
 		ts.Fatalf("the report does not add up:\n%s", ts.ReadFile("stdout"))
 	}
 	for _, t := range r.Triggers {
-		if t.Error == "" && (t.Reload <= 0 || t.Seconds < t.Reload || t.Generation < 2) {
+		if t.Error == "" && (t.Reload <= 0 || t.Seconds < t.Reload || t.Generation < 2 && t.Kind != triggerKillSupervisor) {
 			ts.Fatalf("trigger %+v", t)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain lets the test binary be handoverd too: the scripts run it by that name, and it is what the shim, the look
-// helper and every generation begin as (/proc/self/exe).
+// TestMain lets the test binary be handoverd too: the scripts run it by that name, and it is what the shim, the
+// helpers, the keeper and every generation begin as (/proc/self/exe).
 func TestMain(m *testing.M) {
-	if isLookHelper() {
+	if isLookHelper() || isFetchHelper() || isKeeper() { // else it would run all tests instead
 		main()
 		return
 	}
