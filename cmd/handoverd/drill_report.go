@@ -274,9 +274,13 @@ func (r *drillReport) addTriggers(d *drillRun) {
 		r.Triggers = append(r.Triggers, o)
 	}
 	r.addArrivals()
-	if r.Reloads == 0 {
-		return
+	if r.Reloads > 0 {
+		r.addLost(lost, took)
 	}
+}
+
+// addLost sums up what all triggers lost; took are the reloads' times.
+func (r *drillReport) addLost(lost *drillLost, took *drill.Durations) {
 	q := took.Quantiles()
 	r.ReloadP50, r.ReloadMax = q.P50.Seconds(), q.Max.Seconds()
 	for _, m := range r.Modes {
