@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -28,9 +29,10 @@ const lateness = 100 * time.Millisecond
 // per straggler; nil means that nothing was cut off. A target whose Shutdown
 // fails for another reason is closed as well.
 //
-// All keeps the deadline even if a Shutdown does not: one that has not returned
-// 100 ms after the end of ctx is closed and no longer waited for. With a
-// context that never ends All waits for ever.
+// All keeps the deadline even if a target does not: a Shutdown that has not
+// returned 100 ms after the end of ctx is closed and no longer waited for, nor is
+// a Close that takes as long. One that panics has failed, and its error has the
+// stack; the others go on. With a context that never ends All waits for ever.
 func All(ctx context.Context, targets ...Target) error {
 	results := make(chan error)
 	for _, t := range targets {
@@ -49,7 +51,7 @@ func shutOne(ctx context.Context, t Target, results chan<- error) {
 	done := make(chan error, 1)
 	// Not waited for when t ignores both its context and Close: it sends into
 	// the buffer and ends whenever Shutdown returns.
-	go callShutdown(ctx, t, done)
+	go ask(ctx, t.Shutdown, done)
 	var err error
 	select {
 	case err = <-done:
@@ -66,9 +68,37 @@ func shutOne(ctx context.Context, t Target, results chan<- error) {
 		results <- nil
 		return
 	}
-	results <- errors.Join(fmt.Errorf("drain: %T: %w", t, err), t.Close())
+	results <- errors.Join(fmt.Errorf("drain: %T: %w", t, err), cut(t))
 }
 
-func callShutdown(ctx context.Context, t Target, done chan<- error) {
-	done <- t.Shutdown(ctx)
+// cut closes a target. One that writes its last words to a client that does not
+// read may take for ever.
+func cut(t Target) error {
+	done := make(chan error, 1)
+	// Not waited for beyond lateness: it sends into the buffer.
+	go ask(context.Background(), func(context.Context) error { return t.Close() }, done)
+	late := time.NewTimer(lateness)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return fmt.Errorf("drain: %T: Close did not return", t)
+	}
+}
+
+// errNoReturn is a function that ended its goroutine (runtime.Goexit).
+var errNoReturn = errors.New("it ended without returning")
+
+// ask calls a function of the caller's and sends what it returns. A panic there
+// is sent as an error: it would end the process, with the work of all the others.
+func ask(ctx context.Context, f func(context.Context) error, answer chan<- error) {
+	err := errNoReturn
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		answer <- err
+	}()
+	err = f(ctx)
 }

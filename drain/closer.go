@@ -22,7 +22,8 @@ type closer struct {
 //
 // The time reserved for closing is shared: each may use an equal part of what is
 // left, and its context ends then. One that has not returned is left behind,
-// named as a straggler, and the next one runs.
+// named as a straggler, and the next one runs. One that panics has failed, its
+// error has the stack, and the next one runs.
 func (s *Sequence) OnClose(name string, f func(ctx context.Context) error, uses ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,6 +36,9 @@ func order(closers []closer) ([]closer, error) {
 	for _, c := range closers {
 		if _, twice := users[c.name]; twice {
 			return nil, fmt.Errorf("drain: closer %q is registered twice", c.name)
+		}
+		if c.close == nil {
+			return nil, fmt.Errorf("drain: closer %q has no function", c.name)
 		}
 		users[c.name] = 0
 	}

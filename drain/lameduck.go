@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -15,6 +16,9 @@ type Loop interface {
 
 	// wait returns what ended it; ctx ends at the limit.
 	wait(ctx context.Context, p *probes) (by string, err error)
+
+	// prepare tells p what is wanted of it, or returns what is missing.
+	prepare(p *probes) error
 }
 
 // A WaitResult is how a lame duck phase ended.
@@ -45,6 +49,8 @@ type WaitResult struct {
 type Timer time.Duration
 
 func (t Timer) limit() time.Duration { return max(time.Duration(t), 0) }
+
+func (t Timer) prepare(*probes) error { return nil }
 
 func (t Timer) wait(ctx context.Context, _ *probes) (string, error) {
 	<-ctx.Done()
@@ -79,6 +85,11 @@ func (p ProbesSeen) limit() time.Duration {
 		return 30 * time.Second
 	}
 	return p.Max
+}
+
+func (p ProbesSeen) prepare(seen *probes) error {
+	seen.want(p.Per, p.Within)
+	return nil
 }
 
 func (p ProbesSeen) wait(ctx context.Context, seen *probes) (string, error) {
@@ -122,6 +133,13 @@ func (a Acknowledged) limit() time.Duration {
 	return a.Max
 }
 
+func (a Acknowledged) prepare(*probes) error {
+	if a.By == nil {
+		return errors.New("drain: Acknowledged has no By")
+	}
+	return nil
+}
+
 func (a Acknowledged) wait(ctx context.Context, _ *probes) (string, error) {
 	answer := make(chan error, 1)
 	// Not waited for if By ignores its context: it sends into the buffer.
@@ -136,10 +154,6 @@ func (a Acknowledged) wait(ctx context.Context, _ *probes) (string, error) {
 	case <-ctx.Done():
 		return "max", context.Cause(ctx)
 	}
-}
-
-func ask(ctx context.Context, by func(context.Context) error, answer chan<- error) {
-	answer <- by(ctx)
 }
 
 // peer is the prober of a request by its address.

@@ -13,14 +13,26 @@ const maxProbers = 1024
 
 // probes is who asks for readiness, and how often it has heard no.
 type probes struct {
-	per    func(*http.Request) string
-	within time.Duration
-
 	mu      sync.Mutex
+	wanted  bool // per and within are known
+	per     func(*http.Request) string
+	within  time.Duration
 	began   time.Time // of the failing; zero: it has not begun
 	probers map[string]*prober
 	count   int           // wanted of each
 	done    chan struct{} // closed when each has seen count; nil: nobody waits
+}
+
+// want sets who is told apart, and for how long one that has asked is waited for.
+// Only the first call counts. Who asked before it has no name that could be known.
+func (p *probes) want(per func(*http.Request) string, within time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wanted {
+		return
+	}
+	p.per, p.within, p.wanted = per, within, true
+	clear(p.probers)
 }
 
 type prober struct {
@@ -30,7 +42,9 @@ type prober struct {
 
 // note counts one probe.
 func (p *probes) note(r *http.Request, failed bool) {
+	p.mu.Lock()
 	per := p.per
+	p.mu.Unlock()
 	if per == nil {
 		per = peer
 	}
@@ -39,6 +53,9 @@ func (p *probes) note(r *http.Request, failed bool) {
 	defer p.mu.Unlock()
 	one := p.probers[name]
 	if one == nil {
+		if len(p.probers) >= maxProbers {
+			p.forgetLocked(time.Now()) // those of months ago must not keep out those of today
+		}
 		if len(p.probers) >= maxProbers {
 			return
 		}
@@ -57,16 +74,23 @@ func (p *probes) note(r *http.Request, failed bool) {
 
 // begin starts the count of failures, and forgets who asked too long ago.
 func (p *probes) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = time.Now()
+	p.forgetLocked(p.began)
+	for _, one := range p.probers {
+		one.failed = 0
+	}
+}
+
+// forgetLocked drops who asked too long ago.
+func (p *probes) forgetLocked(now time.Time) {
 	within := p.within
 	if within <= 0 {
 		within = time.Minute
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.began = time.Now()
 	for name, one := range p.probers {
-		one.failed = 0
-		if p.began.Sub(one.last) > within {
+		if now.Sub(one.last) > within {
 			delete(p.probers, name)
 		}
 	}

@@ -22,8 +22,8 @@ type Supervisor interface {
 
 // A Sequence is the ordered end of a program: lame duck, drain, closing, within
 // one deadline. The zero value is ready, with the defaults said at each field;
-// set the fields and register everything before Run. A Sequence must not be
-// copied after first use.
+// set the fields first, then register everything, then Run. A Sequence must not
+// be copied after first use.
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 //	defer stop()
@@ -79,6 +79,7 @@ type Sequence struct {
 
 	mu      sync.Mutex // guards what follows
 	phase   Phase
+	ran     bool   // Run has begun
 	lame    bool   // has been a lame duck
 	cause   string // of the begin by hand
 	unready string
@@ -106,8 +107,8 @@ func (s *Sequence) initOnce() {
 	s.observer.metrics, s.observer.long = s.Metrics, s.OnLong
 	s.observer.longest = make(map[Kind]Seen)
 	s.observer.limit = s.drainLimit()
-	if p, ok := s.LameDuck.(ProbesSeen); ok {
-		s.probes.per, s.probes.within = p.Per, p.Within
+	if s.LameDuck != nil {
+		_ = s.LameDuck.prepare(&s.probes) // Run says what is missing
 	}
 }
 
@@ -212,17 +213,12 @@ func (s *Sequence) Longest() (seen []Seen, fit bool) {
 //
 // It returns nil when nothing was cut off and every closer succeeded; otherwise
 // an error that has a *CutError if something was cut. Times that cannot work
-// are a *BudgetError and mistaken closers an error, both at once, before it
-// waits. It returns by the deadline, whatever targets and closers do; then the
-// program should exit. Run is called once.
+// are a *BudgetError and mistaken closers or targets an error, at once, before
+// it waits. It returns by the deadline, whatever targets and closers do; then the
+// program should exit. Run is called once; a second one returns an error.
 func (s *Sequence) Run(ctx context.Context) error {
 	s.init()
-	if err := s.Budget().Check(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	closers, err := order(s.closers)
-	s.mu.Unlock()
+	closers, err := s.prepare()
 	if err != nil {
 		return err
 	}
@@ -235,6 +231,32 @@ func (s *Sequence) Run(ctx context.Context) error {
 	stragglers := r.drain()
 	hung, failed := r.close(closers)
 	return errors.Join(r.done(append(stragglers, hung...)), failed)
+}
+
+// prepare refuses what could only fail at the end, and returns the closers in
+// their order.
+func (s *Sequence) prepare() ([]closer, error) {
+	if err := s.Budget().Check(); err != nil {
+		return nil, err
+	}
+	if s.LameDuck != nil {
+		if err := s.LameDuck.prepare(&s.probes); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.targets {
+		if t.Target == nil {
+			return nil, fmt.Errorf("drain: target %q is nil", t.name)
+		}
+	}
+	closers, err := order(s.closers)
+	if err == nil && s.ran {
+		err = errors.New("drain: the sequence has been run already")
+	}
+	s.ran = s.ran || err == nil
+	return closers, err
 }
 
 // enter changes the phase and tells.

@@ -61,7 +61,7 @@ type stream struct {
 
 // Add registers a stream. label names it should it be cut. goodbye is called
 // once, in a goroutine of its own, when the stream is to leave; it should tell
-// the client and may wait for it. cut closes the connection at once; it is
+// the client and may wait for it; nil: the client is not told. cut closes the connection at once; it is
 // called when the stream has not ended in time, and may be nil. The caller calls
 // done when the stream has ended; calling it again does nothing.
 //
@@ -116,7 +116,7 @@ func (st *stream) tell(why Reason) {
 		st.timer = time.AfterFunc(s.Age.Grace, st.end)
 	}
 	s.mu.Unlock()
-	if say {
+	if say && st.goodbye != nil {
 		st.goodbye(why)
 	}
 }
