@@ -39,7 +39,7 @@ The trigger is one of --reload (handoverd's, by its control socket), --signal, -
 opens a window, which ends with the reload; --signal and --exec do not tell, there it ends --window
 later (after a kill, --window after another generation serves: connections are found dead late; after
 one of handoverd, --window after it has been started again and serves). A
-request in flight at any time of a window counts as inside. A loss of 0 in N reloads is shown with
+request due or in flight at any time of a window counts as inside. A loss of 0 in N reloads is shown with
 its upper bound, 3/N a reload, at 95 % confidence.
 
 The sizing proposed is:

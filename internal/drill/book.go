@@ -11,6 +11,9 @@ import (
 const (
 	// maxSamples bounds the failures of which a report keeps the details.
 	maxSamples = 32
+	// maxGenerations bounds those that are told apart: a server may put anything into X-Generation, also another number each
+	// time. What comes beyond counts as without one.
+	maxGenerations = 10_000
 	// histogram range, in microseconds, and significant figures.
 	minLatency, maxLatency, figures = 1, int64(maxDuration / time.Microsecond), 3
 )
@@ -83,15 +86,17 @@ func (b *book) begin(due time.Time) (start time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	start = time.Now()
+	if due.IsZero() {
+		due = start
+	} else {
+		record(b.lag, start.Sub(due))
+	}
 	b.sent++
 	b.inFlight++
 	for _, w := range b.recent {
-		if w.end.IsZero() {
+		if w.reaches(due) {
 			w.requests++
 		}
-	}
-	if !due.IsZero() {
-		record(b.lag, start.Sub(due))
 	}
 	b.wake()
 	return start
@@ -111,9 +116,12 @@ func (b *book) end(o outcome) {
 		b.wake()
 		return
 	}
+	if _, known := b.generations[o.generation]; !known && len(b.generations) >= maxGenerations {
+		o.generation = 0
+	}
 	var newest *Window
 	for _, w := range b.recent {
-		if w.overlaps(o) {
+		if w.reaches(o.due) {
 			w.add(o)
 			newest = w
 		}
@@ -179,7 +187,7 @@ func (b *book) extra(o outcome) {
 	defer b.mu.Unlock()
 	var newest *Window
 	for _, w := range b.recent {
-		if w.overlaps(o) {
+		if w.reaches(o.due) {
 			w.failures[o.fail.kind]++
 			newest = w
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 func (d *dialer) open(deadline time.Time) (net.Conn, *failure) {
 	c, err := d.dial(deadline)
 	if err != nil {
-		return nil, connectFailure(err)
+		return nil, d.failure(err)
 	}
 	if d.tls == nil {
 		return c, nil
@@ -35,6 +36,15 @@ func (d *dialer) open(deadline time.Time) (net.Conn, *failure) {
 		return nil, &failure{kind: KindBadStatus, err: fmt.Errorf("TLS handshake: the server does not offer %s (ALPN, RFC 7301)", want[0])}
 	}
 	return t, nil
+}
+
+// failure classifies an error of dial.
+func (d *dialer) failure(err error) *failure {
+	f := connectFailure(err)
+	if d.target.network == "unix" && errors.Is(err, fs.ErrPermission) {
+		f.fault = "" // the socket's mode is the server's doing
+	}
+	return f
 }
 
 // tlsConn tells an end that the server announced (close_notify) from a cut (RFC 8446, 6.1). crypto/tls gives io.EOF for both

@@ -232,8 +232,9 @@ func (h *h2conn) head(frame *http2.MetaHeadersFrame) {
 
 // data takes in a piece of a body and gives the server as much room again.
 func (h *h2conn) data(frame *http2.DataFrame, deadline time.Time) error {
+	cut := false
 	h.with(frame.StreamID, func(s *h2stream) (over bool) {
-		switch {
+		switch cut = true; {
 		case !s.begun:
 			s.fail = &failure{kind: KindWrongBody, err: malformedError("DATA before HEADERS")}
 			return true
@@ -241,9 +242,15 @@ func (h *h2conn) data(frame *http2.DataFrame, deadline time.Time) error {
 			s.fail = &failure{kind: KindWrongBody, err: malformedError(fmt.Sprintf("body longer than %d bytes", maxBody))}
 			return true
 		}
+		cut = false
 		s.a.body = append(s.a.body, frame.Data()...)
 		return frame.StreamEnded()
 	})
+	if cut { // else the server would wait for ever to send the rest, and its drain for that
+		if err := h.write(deadline, func() error { return h.framer.WriteRSTStream(frame.StreamID, http2.ErrCodeCancel) }); err != nil {
+			return err
+		}
+	}
 	h.received += int(frame.Length)
 	if h.received < h2Window/2 {
 		return nil

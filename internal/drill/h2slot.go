@@ -61,7 +61,8 @@ func (s *h2slot) leave() {
 func (s *sender) stream(o *outcome, deadline time.Time) *failure {
 	q := s.run.load.query(o.number)
 	get := s.run.load.h2get(q)
-	for {
+	for moves := 0; ; moves++ {
+		standBack(moves, deadline)
 		h, f := s.slot.get(deadline)
 		if f != nil {
 			return f

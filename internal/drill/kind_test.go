@@ -32,6 +32,38 @@ func TestConnectFailure(t *testing.T) {
 	}
 }
 
+// What may be a firewall of the client's over TCP is the server's mistake on a UNIX socket.
+func TestPermission(t *testing.T) {
+	for network, fault := range map[string]string{"unix": "", "tcp4": "EACCES"} {
+		d := dialer{target: target{network: network}}
+		if f := d.failure(os.NewSyscallError("connect", syscall.EACCES)); f.kind != KindOther || f.fault != fault {
+			t.Errorf("%s: %s %q, want the fault %q", network, f.kind, f.fault, fault)
+		}
+	}
+}
+
+// A server may tell another generation with each answer, for hours.
+func TestGenerationsAreBounded(t *testing.T) {
+	b := newBook()
+	for i := range 2 * maxGenerations {
+		start := b.begin(time.Time{})
+		b.end(outcome{start: start, due: start, end: start, generation: i + 1})
+	}
+	if b.ok != 2*maxGenerations || len(b.generations) != maxGenerations || len(b.spans) != maxGenerations {
+		t.Errorf("ok %d, %d generations, %d spans", b.ok, len(b.generations), len(b.spans))
+	}
+}
+
+func TestPastDatagramsAreBounded(t *testing.T) {
+	d := &datagrams{run: &Run{}, conn: new(net.UDPConn), pending: map[uint64]*datagram{}, past: map[uint64]bool{}}
+	for i := range uint64(2 * maxPast) {
+		d.settle(&datagram{number: i}, true)
+	}
+	if len(d.past) != maxPast || !d.past[2*maxPast-1] || d.past[0] {
+		t.Errorf("%d datagrams are known, want the latest %d", len(d.past), maxPast)
+	}
+}
+
 func TestFaultsAreApart(t *testing.T) {
 	b := newBook()
 	start := b.begin(b.begin(time.Now()))

@@ -54,7 +54,7 @@ type Report struct {
 type WindowReport struct {
 	Name        string
 	Begin, End  time.Time
-	Requests    int // in flight at the begin, or begun inside
+	Requests    int // in flight at the begin, or due or begun inside
 	InFlight    int // of them, in flight at the begin
 	OK          int // of them, answered; also after the end
 	Failures    map[Kind]int

@@ -30,6 +30,7 @@ type response struct {
 
 	length  int64 // -1: none given
 	chunked bool
+	closes  bool // Connection: close
 }
 
 // readResponse reads one final answer; the body is appended to scratch. An error is what the connection said (io.EOF and
@@ -67,7 +68,7 @@ func (k *client) readHead() (response, error) {
 	version, rest, _ := bytes.Cut(line, []byte(" "))
 	code, _, _ := bytes.Cut(rest, []byte(" "))
 	status, err := strconv.Atoi(string(code))
-	if err != nil || len(code) != 3 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
+	if err != nil || len(code) != 3 || status < 100 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
 		return a, malformedError(fmt.Sprintf("status line %.60q", line))
 	}
 	a.status = status
@@ -82,6 +83,7 @@ func (k *client) readHead() (response, error) {
 			return a, err
 		}
 	}
+	a.keep = a.keep && !a.closes
 	return a, nil
 }
 
@@ -101,10 +103,11 @@ func (a *response) field(name, value []byte) error {
 		}
 		a.chunked = true
 	case is("Connection"):
-		if bytes.EqualFold(value, []byte("close")) {
-			a.keep = false
-		} else if bytes.EqualFold(value, []byte("keep-alive")) {
-			a.keep = true
+		// A list, which may come in several fields; close counts wherever it stands (RFC 9112, 9.3 and 9.6).
+		for option := range bytes.SplitSeq(value, []byte(",")) {
+			option = bytes.TrimSpace(option)
+			a.closes = a.closes || bytes.EqualFold(option, []byte("close"))
+			a.keep = a.keep || bytes.EqualFold(option, []byte("keep-alive"))
 		}
 	case is("X-Generation"):
 		a.generation = string(value)

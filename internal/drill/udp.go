@@ -10,6 +10,10 @@ import (
 // secondAnswers is how long the sockets are read after the last datagram's answer, for answers that come twice.
 const secondAnswers = 200 * time.Millisecond
 
+// maxPast bounds the datagrams of one socket of which it is known that they were answered, or given up: a run may last for hours.
+// An answer to an older one is like an answer to none.
+const maxPast = 1 << 16
+
 // datagrams is one socket of ModeUDP. It is not connected: a connected one learns of ICMP errors, but not for which of its
 // datagrams, so what is refused and what is lost are both counted as unanswered (KindTimeout).
 type datagrams struct {
@@ -19,7 +23,8 @@ type datagrams struct {
 	mu      sync.Mutex
 	pending map[uint64]*datagram // not answered yet
 	order   []*datagram          // in the order sent; the first to time out is first
-	past    map[uint64]bool      // true: answered; false: timed out
+	past    map[uint64]bool      // true: answered; false: timed out; the latest maxPast
+	oldest  []uint64             // of them, in the order settled
 	last    bool                 // nothing more is sent
 	wake    time.Time            // the read deadline that is set
 }
@@ -167,6 +172,10 @@ func (d *datagrams) answer(p []byte, now time.Time) {
 func (d *datagrams) settle(g *datagram, answered bool) {
 	delete(d.pending, g.number)
 	d.past[g.number] = answered
+	if d.oldest = append(d.oldest, g.number); len(d.oldest) > maxPast {
+		delete(d.past, d.oldest[0])
+		d.oldest = d.oldest[1:]
+	}
 	for len(d.order) > 0 && d.pending[d.order[0].number] == nil {
 		d.order = d.order[1:]
 	}

@@ -9,12 +9,13 @@ import (
 )
 
 // Window is a marked stretch of a run: one reload, from the signal until clients see the new generation. Requests belong to
-// it when they were in flight at any time between its begin and its end. Windows may overlap.
+// it when they were due or in flight at any time between its begin and its end: one that waited for a free client, because
+// all others waited for the server, was held up by the reload like those. Windows may overlap.
 type Window struct {
 	run         *Run
 	name        string
 	begin, end  time.Time // end is zero while it is open
-	requests    int       // in flight at the begin, or begun inside
+	requests    int       // in flight at the begin, or due or begun inside
 	inFlight    int       // of them, in flight at the begin
 	ok          int
 	failures    map[Kind]int
@@ -70,8 +71,8 @@ func (w *Window) Wait(ctx context.Context, n int) error {
 	return nil
 }
 
-// overlaps says whether the request was in flight while the window was open; called with the lock held.
-func (w *Window) overlaps(o outcome) bool { return w.end.IsZero() || !o.start.After(w.end) }
+// reaches says whether what was due then overlaps the window, which began before its end; called with the lock held.
+func (w *Window) reaches(due time.Time) bool { return w.end.IsZero() || !due.After(w.end) }
 
 // add counts a request that overlaps; called with the lock held.
 func (w *Window) add(o outcome) {
@@ -85,7 +86,7 @@ func (w *Window) add(o outcome) {
 		w.latencies = append(w.latencies, o.end.Sub(o.due))
 	}
 	// Only what began inside tells who takes new work; an older request may be answered by an older generation.
-	if o.generation > 0 && !o.start.Before(w.begin) {
+	if o.generation > 0 && !o.start.Before(w.begin) && w.reaches(o.start) {
 		w.generations[o.generation]++
 	}
 }

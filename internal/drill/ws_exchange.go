@@ -18,7 +18,8 @@ var errNoNumber = errors.New("message has no number n=")
 // meantime was counted then; another is opened, as a client does that was told to come again.
 func (s *sender) message(o *outcome, deadline time.Time) *failure {
 	s.sent = AppendDatagram(s.sent[:0], o.number, s.run.load.Payload)
-	for {
+	for moves := 0; ; moves++ {
+		standBack(moves, deadline)
 		if s.ws == nil {
 			w, f := s.run.openWebSocket(deadline)
 			if f != nil {
