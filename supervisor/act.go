@@ -203,6 +203,7 @@ func (l *loop) answer(a acAnswer) {
 
 // jobDone tells all who wait for a job how it ended.
 func (l *loop) jobDone(j Job) {
+	l.manager.trouble = troubleOf(&j)
 	r := &ReloadReport{Job: j.ID, First: j.First, Results: l.results(j.Results)}
 	for _, w := range l.jobs[j.ID] {
 		w.done <- r

@@ -54,6 +54,7 @@ type loop struct {
 
 	// The loop's alone.
 	keep      keeping
+	manager   manager
 	pidns     uint64
 	found     *savedState           // what an earlier handoverd has left, until restore
 	elsewhere bool                  // of another boot or pid namespace
@@ -104,6 +105,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.startKeeper()
 	err = l.run(ctx)
 
+	l.leaveManager(err)
 	close(l.ended)
 	clean := len(l.children) == 0 // else somebody is to find them
 	for _, c := range l.children {
@@ -175,6 +177,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
 	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
+	l.manager = l.meetManager(s.opts.Manager)
 	l.findState(boot)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
 	return l, nil
@@ -262,8 +265,10 @@ func (l *loop) run(ctx context.Context) error {
 // has not been acted on, and would be passed over.
 func (l *loop) setTimer(timer *time.Timer) {
 	next := nextDeadline(&l.state, l.turned)
-	if t := l.sockets.next(); t != 0 && (next == 0 || t < next) {
-		next = t
+	for _, t := range []proc.Instant{l.sockets.next(), l.manager.wake()} {
+		if t != 0 && (next == 0 || t < next) {
+			next = t
+		}
 	}
 	timer.Stop()
 	if next != 0 {
@@ -279,6 +284,7 @@ func (l *loop) turn(e event) {
 	}
 	now := proc.Now()
 	l.turned = now
+	l.manager.hear(e)
 	old := l.state
 	next, actions := transition(old, e, now)
 	l.state = next
@@ -296,6 +302,7 @@ func (l *loop) turn(e event) {
 	l.perform()
 	l.lamesOver()
 	l.publish()
+	l.tellManager()
 }
 
 // save writes the state file. If that fails what serves goes on serving; the

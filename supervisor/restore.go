@@ -73,7 +73,7 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 		}
 		return nil
 	}
-	l.state = saved.State
+	l.state, l.manager.restored = saved.State, true
 	l.config = l.s.cfg
 	l.sockets.add(sockets)
 	for _, a := range slices.SortedFunc(maps.Keys(living), compareAt) {

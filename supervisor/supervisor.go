@@ -35,6 +35,8 @@ type Options struct {
 	Metrics http.Handler
 	// Version is told in the status.
 	Version string
+	// Manager is who has started this process and wants to hear how it is.
+	Manager ServiceManager
 }
 
 // Supervisor owns the sockets and runs the services. Its methods may be called

@@ -109,7 +109,7 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 	figures := newMetrics(log)
 	s, err := supervisor.New(supervisor.Options{
 		Load: load, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
-		Metrics: figures.handler,
+		Metrics: figures.handler, Manager: serviceManager(e.getenv, log),
 	})
 	if err != nil {
 		errs := supervisor.AllConfigErrors(err)
