@@ -48,6 +48,8 @@ func (l *loop) act(a action) {
 		l.jobDone(a.Job)
 	case acNote:
 		l.noteLine(a)
+	case acGiveUp:
+		l.queue(evGiveUp{a.Service})
 	case acExit:
 		l.code, l.exit = a.Code, true
 	}

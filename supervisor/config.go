@@ -156,7 +156,9 @@ type RetireConfig struct {
 type RestartConfig struct {
 	BackoffMin  time.Duration `json:"backoff_min"`
 	BackoffMax  time.Duration `json:"backoff_max"`
-	OnCrashLoop string        `json:"on_crash_loop"`
+	OnCrashLoop string        `json:"on_crash_loop"` // "hold", "close" or "exit"
+	// CrashLoopAfter is how many deaths in a row are a crash loop; 0: 5.
+	CrashLoopAfter int `json:"crash_loop_after,omitempty"`
 }
 
 // RlimitInfinity is the value of Rlimits that means no limit

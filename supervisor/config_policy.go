@@ -38,7 +38,9 @@ func restart(t *table) RestartConfig {
 	r := RestartConfig{
 		BackoffMin:  t.duration("backoff_min", 100*time.Millisecond, time.Millisecond),
 		BackoffMax:  t.duration("backoff_max", 30*time.Second, time.Millisecond),
-		OnCrashLoop: t.oneOf("on_crash_loop", "hold", []string{"hold"}, []string{"close", "exit"}),
+		OnCrashLoop: t.oneOf("on_crash_loop", onLoopHold, []string{onLoopHold, onLoopClose, onLoopExit}, nil),
+
+		CrashLoopAfter: t.integer("crash_loop_after", loopDeaths, 1, 1000),
 	}
 	if r.BackoffMin > r.BackoffMax {
 		t.fail(setKey(t, "backoff_min", "backoff_max"), "backoff_min (%s) is longer than backoff_max (%s)",

@@ -43,6 +43,8 @@ type (
 		Now    bool
 		Within time.Duration
 	}
+	// evGiveUp: the service is in a crash loop that is to end handoverd.
+	evGiveUp struct{ Service string }
 	// evLame begins the lame duck of services, or with Off ends it. Services nil
 	// means all.
 	evLame struct {
@@ -131,6 +133,7 @@ func (evReload) isEvent()      {}
 func (evAbort) isEvent()       {}
 func (evPrepared) isEvent()    {}
 func (evStop) isEvent()        {}
+func (evGiveUp) isEvent()      {}
 func (evLame) isEvent()        {}
 func (evOpen) isEvent()        {}
 func (evDuty) isEvent()        {}
@@ -201,7 +204,8 @@ type (
 		Level string
 		Text  string
 	}
-	acExit struct{ Code int }
+	acGiveUp struct{ Service string } // ends with evGiveUp
+	acExit   struct{ Code int }
 )
 
 func (acAnswer) isAction()  {}
@@ -220,6 +224,7 @@ func (acCommit) isAction()  {}
 func (acReap) isAction()    {}
 func (acJobDone) isAction() {}
 func (acNote) isAction()    {}
+func (acGiveUp) isAction()  {}
 func (acExit) isAction()    {}
 
 // Refusal is why a request was not taken.

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/handoverd/handover/drain"
@@ -350,6 +351,7 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 		w.fail("%s: last number %d after %d", svc.Name, svc.LastN, old.LastN)
 	}
 	w.checkLame(old, svc, next)
+	w.checkLoop(old, svc, next)
 	coming, serving, number := 0, 0, 0
 	for _, g := range svc.Generations {
 		if g.N <= number || g.N > svc.LastN {
@@ -392,6 +394,45 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// checkLoop: a crash loop is one of so many deaths, its sockets are closed only while
+// nothing of the service runs, and with "exit" handoverd does not go on.
+func (w *walk) checkLoop(old, svc *Service, next *State) {
+	if svc.Spec == nil || svc.Removed {
+		return
+	}
+	cfg := &svc.Spec.Config.Restart
+	running := svc.Serving() != nil || svc.coming() != nil
+	if svc.Looping {
+		w.seen["crash loop"] = true
+		if svc.Failures < 1 {
+			w.fail("%s is in a crash loop without a death", svc.Name)
+		}
+		if g := svc.Serving(); g != nil && w.now >= g.Committed.Add(steadyAfter) {
+			w.fail("%s has served since %v and is in a crash loop", svc.Name, g.Committed)
+		}
+	}
+	if !svc.Looping && svc.Failures > old.Failures && svc.Failures >= cfg.loopAfter() {
+		w.fail("%s has died %d times, and that is no crash loop", svc.Name, svc.Failures)
+	}
+	if old.Looping && !svc.Looping && svc.Serving() != nil {
+		w.seen["a crash loop is over"] = true
+	}
+	need := neededSockets(next)
+	closed := svc.Looping && cfg.OnCrashLoop == "close" && !running && svc.Upgrade == nil && len(next.Services) == 1
+	for _, k := range sharedKeys(svc.Spec) {
+		switch {
+		case closed && need[k.Key]:
+			w.fail("%s is in a crash loop, and its socket %s is needed", svc.Name, k.Key)
+		case closed:
+			w.seen["closed by a crash loop"] = true
+		case running && next.Stop == nil && !need[k.Key] && svc.in(PhaseServing, PhaseStarting, PhaseBaking).Spec == svc.Spec:
+			w.fail("%s runs, and its socket %s is not needed", svc.Name, k.Key)
+		case running && svc.Looping && cfg.OnCrashLoop == "close":
+			w.seen["open again after a crash loop"] = true
 		}
 	}
 }
@@ -523,14 +564,18 @@ func (w *walk) checkStop(prev, next *State, acts []action) {
 			for _, svc := range next.Services {
 				left += len(svc.Generations)
 			}
-			if next.Stop == nil || (a.Code == ExitCut) != (left > 0 || len(next.Stop.Cut) > 0) || a.Code != 0 && a.Code != ExitCut {
-				w.fail("exit %d with %d left", a.Code, left)
+			want := 0
+			switch {
+			case next.Stop == nil:
+			case next.Stop.CrashLoop != "":
+				want = ExitCrashLoop
+			case left > 0 || len(next.Stop.Cut) > 0:
+				want = ExitCut
 			}
-			if a.Code == 0 {
-				w.seen["exit 0"] = true
-			} else {
-				w.seen["exit 3"] = true
+			if next.Stop == nil || a.Code != want {
+				w.fail("exit %d with %d left, want %d", a.Code, left, want)
 			}
+			w.seen[fmt.Sprintf("exit %d", a.Code)] = true
 		case acPrepare:
 			if next.Stop != nil {
 				w.fail("prepared after a stop")

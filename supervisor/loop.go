@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -61,7 +62,7 @@ type loop struct {
 	orphan    heldProcess           // a keeper that does not answer
 	spare     map[string]int        // by key: sockets of the keeper that no state knows; until the first install
 	sources   map[string]string     // by key: whom a socket was taken back from
-	missing   map[string]heldSocket // by key: what could not be taken back
+	missing   map[string]heldSocket // by key: what could not be taken back, or was closed in a crash loop
 	rules     map[int]Sources       // by user: see sourcesOf
 	ends      Terminations
 }
@@ -293,6 +294,7 @@ func (l *loop) turn(e event) {
 	for _, a := range actions {
 		l.act(a)
 	}
+	l.closing()
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	l.leftSockets()
 	l.syncKeeper()
@@ -345,7 +347,7 @@ func (l *loop) prepare(job int) {
 	}
 	p := &preparation{
 		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
-		spare: l.spare,
+		spare: l.spare, closed: maps.Clone(l.missing),
 	}
 	for _, name := range l.state.Order {
 		if !l.state.Services[name].Removed {

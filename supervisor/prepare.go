@@ -22,7 +22,8 @@ type preparation struct {
 	first    bool
 	old      *Config // nil at the start
 	known    map[string]*fdpass.Socket
-	spare    map[string]int // by key: see loop; borrowed until install
+	spare    map[string]int        // by key: see loop; borrowed until install
+	closed   map[string]heldSocket // by key: to be bound at the same address again
 }
 
 // prepared is its result, handed to the loop.
@@ -142,7 +143,11 @@ func (p *preparation) bind(cfg *ServiceConfig, bound map[string]*fdpass.Socket) 
 			bound[key] = s
 			continue
 		}
-		s, err := fdpass.Bind(sc.Addr, sc.Options)
+		addr := sc.Addr
+		if h, ok := p.closed[key]; ok {
+			addr = h.Addr
+		}
+		s, err := fdpass.Bind(addr, sc.Options)
 		if err != nil {
 			where := ""
 			if sc.Line > 0 {

@@ -66,7 +66,7 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 		}
 	}
 	sockets := l.adoptSockets(saved, taken, living)
-	if len(sockets) == 0 && len(back.Gone) == len(living) {
+	if len(sockets) == 0 && len(back.Gone) == len(living) && !saved.waitsClosed() {
 		for _, c := range living {
 			l.endLeftovers(c)
 			c.release()
@@ -169,6 +169,7 @@ func closeFDs(fds map[string]int) {
 func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[at]*child) map[string]*fdpass.Socket {
 	out := map[string]*fdpass.Socket{}
 	missing := map[string]heldSocket{}
+	maps.Copy(l.missing, saved.Held.Closed)
 	for key, h := range saved.Held.Sockets {
 		fd, ok := taken[keptSocket+key]
 		if !ok {

@@ -40,6 +40,7 @@ func (m *machine) restored(e evRestored) {
 	if m.s.Stop != nil {
 		m.unstop(e.Gone)
 	}
+	m.forgive()
 	ended := slices.Clone(e.Gone) // meanwhile
 	for _, a := range e.Gone {
 		svc, g := m.find(a)

@@ -24,6 +24,8 @@ type held struct {
 	PIDNS   uint64                `json:"pid_namespace"`
 	Sockets map[string]heldSocket `json:"sockets,omitempty"` // by key
 	Keeper  heldProcess           `json:"keeper,omitzero"`
+	// Closed are not open, and are bound again at the same address.
+	Closed map[string]heldSocket `json:"closed,omitempty"`
 }
 
 // heldSocket is a bound socket: where (port 0 is resolved), with what options, and
@@ -49,7 +51,7 @@ type savedState struct {
 
 // held describes what there is now.
 func (l *loop) held() held {
-	h := held{PIDNS: l.pidns, Sockets: map[string]heldSocket{}, Keeper: l.keep.process}
+	h := held{PIDNS: l.pidns, Sockets: map[string]heldSocket{}, Keeper: l.keep.process, Closed: l.missing}
 	for key, s := range l.sockets.held() {
 		h.Sockets[key] = heldSocket{Addr: s.Addr(), Options: s.Options(), Inode: s.Inode()}
 	}

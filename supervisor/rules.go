@@ -18,7 +18,7 @@ func (m *machine) step() bool {
 				return true
 			}
 		}
-		if m.restart(svc) || m.lame(svc) {
+		if m.loopOver(svc) || m.restart(svc) || m.lame(svc) {
 			return true
 		}
 	}
@@ -345,6 +345,7 @@ func (m *machine) commit(svc *Service, g *Generation) {
 	if u := svc.Upgrade; u != nil && u.Gen == g.N {
 		if g.Why == WhyReload {
 			svc.Reloads++
+			svc.steady() // another program
 		}
 		m.conclude(svc, result)
 	}

@@ -298,6 +298,7 @@ func (m *machine) wait(svc *Service, waiting bool, why string) bool {
 func (m *machine) remove(svc *Service) {
 	// Its spec is good no more: if it comes back, its sockets do not.
 	svc.Removed, svc.Good, svc.Restart = true, false, nil
+	svc.steady()
 	if svc.Upgrade != nil {
 		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeRemoved, Reason: "no longer configured"})
 	}

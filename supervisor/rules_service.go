@@ -78,7 +78,7 @@ func (m *machine) died(svc *Service, g *Generation) {
 	}
 	served := m.now.Sub(g.Committed)
 	if served >= steadyAfter {
-		svc.Delay, svc.Failures = 0, 0
+		svc.steady()
 	}
 	if svc.coming() != nil {
 		return // the starting one goes on alone
@@ -107,7 +107,7 @@ func (m *machine) backOff(svc *Service, g *Generation) {
 // stands now and doubles the next one.
 func (m *machine) double(svc *Service) time.Duration {
 	now := svc.delay()
-	svc.Failures++
+	m.crashes(svc)
 	svc.Delay = min(2*now, svc.Spec.Config.Restart.BackoffMax)
 	return now
 }

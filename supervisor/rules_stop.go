@@ -185,6 +185,9 @@ func (m *machine) stopping() bool {
 	if left > 0 || len(st.Cut) > 0 {
 		code = ExitCut
 	}
+	if st.CrashLoop != "" {
+		code = ExitCrashLoop
+	}
 	m.do(acExit{code})
 	return true
 }

@@ -193,7 +193,9 @@ func neededSockets(s *State) map[string]bool {
 		if svc.Removed || svc.Stop == StopDraining {
 			continue
 		}
-		add(svc.Spec)
+		if !svc.closed() {
+			add(svc.Spec)
+		}
 		if svc.Upgrade != nil {
 			add(svc.Upgrade.Spec)
 		}

@@ -171,6 +171,7 @@ type Service struct {
 	Restart     *Restart      `json:"restart,omitempty"`
 	Delay       time.Duration `json:"delay,omitempty"` // current back-off, 0: none yet
 	Failures    int           `json:"failures,omitempty"`
+	Looping     bool          `json:"looping,omitempty"` // in a crash loop: see crashes
 	Stop        StopPhase     `json:"stop,omitempty"`
 	Budget      *StopBudget   `json:"budget,omitempty"`
 	Lame        *LameDuck     `json:"lame_duck,omitempty"`
@@ -236,6 +237,8 @@ type Stop struct {
 	Now    bool         `json:"now,omitempty"`
 	Cut    []string     `json:"cut,omitempty"`
 	Exited bool         `json:"exited,omitempty"`
+	// CrashLoop is the service whose crash loop has ended handoverd; "": somebody asked.
+	CrashLoop string `json:"crash_loop,omitempty"`
 	// Hard is when handoverd leaves even if the kernel has not ended all.
 	Hard proc.Instant `json:"hard"`
 }

@@ -130,6 +130,8 @@ func tell(a action) string {
 			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s%d %s %s", r.Service, r.Generation, r.Outcome, r.Release)))
 		}
 		return fmt.Sprintf("done %d: %s", a.Job.ID, strings.Join(parts, ", "))
+	case acGiveUp:
+		return "give up " + a.Service
 	case acExit:
 		return fmt.Sprintf("exit %d", a.Code)
 	}

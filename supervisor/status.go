@@ -56,11 +56,14 @@ type ServiceStatus struct {
 	WaitingFor  float64            `json:"waiting_seconds,omitempty"`
 	RestartIn   float64            `json:"restart_in_seconds,omitempty"`
 	Failures    int                `json:"failures,omitempty"`
-	Failure     *FailureStatus     `json:"last_failure,omitempty"`
-	Reloads     int                `json:"reloads"`
-	Removed     bool               `json:"removed,omitempty"`
-	Stop        StopPhase          `json:"stop,omitempty"`
-	LameDuck    *LameDuckStatus    `json:"lame_duck,omitempty"`
+	// CrashLoop is what is done about a crash loop that it is in: "hold", "close" (its
+	// sockets are closed while nothing of it runs) or "exit"; "": it is in none.
+	CrashLoop string          `json:"crash_loop,omitempty"`
+	Failure   *FailureStatus  `json:"last_failure,omitempty"`
+	Reloads   int             `json:"reloads"`
+	Removed   bool            `json:"removed,omitempty"`
+	Stop      StopPhase       `json:"stop,omitempty"`
+	LameDuck  *LameDuckStatus `json:"lame_duck,omitempty"`
 	// OpenAtExit is how many connections its draining generations had when they
 	// exited, at the last look before each: the only trace of what was cut.
 	OpenAtExit int `json:"open_at_exit,omitempty"`
@@ -176,6 +179,9 @@ func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 	}
 	if g := svc.Serving(); g != nil {
 		out.Digest, out.DrainSignal = g.Spec.Digest, unix.SignalName(unix.Signal(g.Spec.Drain))
+	}
+	if svc.Looping && svc.Spec != nil {
+		out.CrashLoop = svc.Spec.Config.Restart.onLoop()
 	}
 	if svc.Restart != nil {
 		out.RestartIn = max(0, svc.Restart.At.Sub(now).Seconds())

@@ -86,6 +86,8 @@ func (m *machine) record(e event) {
 		m.prepared(e)
 	case evStop:
 		m.stop(e)
+	case evGiveUp:
+		m.giveUp(e)
 	case evLame:
 		m.lameDuck(e)
 	case evDuty:

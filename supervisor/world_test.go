@@ -101,6 +101,8 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		if w.chance(10) {
 			c.Handoff = exclusive
 		}
+		c.Restart.OnCrashLoop = pick(w, "hold", "hold", "close", "close", "exit")
+		c.Restart.CrashLoopAfter = pick(w, 0, 1, 2, 3)
 		s.Drain = pick(w, sigTerm, sigUSR1)
 		if c.Ready.When != "accepting" && w.chance(20) {
 			s.Keys = nil
@@ -233,6 +235,8 @@ func (w *world) carryOut(s *State, a action) {
 		}
 	case acKill:
 		w.killed(a)
+	case acGiveUp:
+		w.send(evGiveUp{a.Service})
 	case acReap:
 		delete(w.programs, a.at)
 	}
@@ -443,7 +447,9 @@ func (w *world) junk(s *State) event {
 	if svc := s.Services[a.Service]; svc != nil && len(svc.Generations) > 0 && w.chance(60) {
 		a.Gen = svc.Generations[w.rnd.IntN(len(svc.Generations))].N
 	}
-	switch w.rnd.IntN(19) {
+	switch w.rnd.IntN(20) {
+	case 19:
+		return evGiveUp{a.Service}
 	case 17:
 		return evProbe{at: a, OK: w.chance(50), Bad: w.chance(50), Text: "junk"}
 	case 18:

@@ -113,6 +113,7 @@ type checkService struct {
 	StopLine []phase       `json:"stop_line"`
 	ReadyWay string        `json:"ready_way"`
 	Gate     string        `json:"gate,omitempty"` // who has to agree before the commit
+	Dies     string        `json:"dies"`           // what is done when the program dies
 }
 
 type checkSocket struct {
@@ -166,7 +167,7 @@ func planned(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) checkServic
 	out := checkService{
 		ServicePlan: *p, Dialects: s.Dialects, After: s.After, Sockets: []checkSocket{},
 		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p),
-		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p),
+		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p), Dies: diesText(&s.Restart),
 	}
 	if g := s.Ready.Gate; g != nil {
 		out.Gate = g.Kind + ": " + probeText(g)
@@ -338,6 +339,7 @@ func (s *checkService) print(out io.Writer, n int) {
 	if s.Gate != "" {
 		fmt.Fprintf(t, "  gate\t%s, before the commit, while an old generation serves\n", s.Gate)
 	}
+	fmt.Fprintf(t, "  dies\t%s\n", s.Dies)
 	for _, b := range []struct {
 		name  string
 		steps []step

@@ -31,7 +31,8 @@ Exit codes:
   0  stopped, nothing was cut off
   1  could not start: nothing is left running
   2  wrong arguments
-  3  stopped, and something had to be cut off at its deadline: the log names it`,
+  3  stopped, and something had to be cut off at its deadline: the log names it
+  4  stopped because a program crashed again and again (on_crash_loop = "exit")`,
 		Example: `  handoverd run -c /etc/handoverd.toml
   handoverd run -l http=127.0.0.1:8080 -- ./server`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -172,6 +172,9 @@ func serviceNotes(st *supervisor.Status) []string {
 		if s.Waiting != "" {
 			add(s, "waiting for %s: %s", shortSeconds(s.WaitingFor), s.Waiting)
 		}
+		if s.CrashLoop != "" {
+			add(s, "crash loop: %s", loopNote(s.CrashLoop))
+		}
 		if s.RestartIn > 0 {
 			add(s, "restart in %s, after %d deaths in a row", shortSeconds(s.RestartIn), s.Failures)
 		}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+// diesText says what is done when a program dies.
+func diesText(c *supervisor.RestartConfig) string {
+	return fmt.Sprintf("started again, at once if it served for long enough, else after %s, doubled up to %s; after %d deaths in a row (crash loop): %s",
+		c.BackoffMin, c.BackoffMax, c.CrashLoopAfter, loopNote(c.OnCrashLoop))
+}
+
+// loopNote says what is done about a crash loop.
+func loopNote(policy string) string {
+	switch policy {
+	case "close":
+		return "its sockets are closed but during each try, and clients are refused"
+	case "exit":
+		return fmt.Sprintf("handoverd stops, with exit code %d", supervisor.ExitCrashLoop)
+	}
+	return "its sockets stay open, and clients wait in their queues"
+}
