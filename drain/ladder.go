@@ -1,12 +1,14 @@
 package drain
 
 import (
+	"slices"
 	"syscall"
 	"time"
 )
 
-// AnswerTimeout is how long a generation that speaks the child protocol has to
-// answer the drain message before it gets the drain signal as well.
+// AnswerTimeout is the default of how long a generation that speaks the child
+// protocol has to answer the drain message before it gets the drain signal as
+// well.
 const AnswerTimeout = time.Second
 
 // An Action is what a step of a ladder does.
@@ -77,14 +79,15 @@ func ladder(drain syscall.Signal, limit, grace time.Duration) Ladder {
 }
 
 // Native returns the ladder for a generation that said hello: the drain message
-// at once, and the drain signal only if no answer came within AnswerTimeout.
-// Sending both at once would end a program that has no handler for the signal,
-// with everything it has in flight. l itself is not changed.
+// at once, and the drain signal only if no answer came within answerTimeout; 0 or
+// less: not at all, so that SIGTERM and SIGKILL are what is left for one that
+// does not listen. Sending both at once would end a program that has no handler
+// for the signal, with everything it has in flight. l itself is not changed.
 //
 // SIGTERM stands killGrace before the kill also where it is the drain signal,
 // since one that answered has not had it. What such a generation is told as its
 // deadline is therefore the time of that step, and not of the kill.
-func (l Ladder) Native(killGrace time.Duration) Ladder {
+func (l Ladder) Native(killGrace, answerTimeout time.Duration) Ladder {
 	native := Ladder{{Action: Message}}
 	for i, s := range l {
 		if s.Action == Kill && i == 1 {
@@ -93,9 +96,13 @@ func (l Ladder) Native(killGrace time.Duration) Ladder {
 		}
 		native = append(native, s)
 	}
-	if len(l) > 1 {
+	switch {
+	case len(l) < 2:
+	case answerTimeout <= 0:
+		return slices.Delete(native, 1, 2)
+	default:
 		native[1].UnlessAnswered = true
-		native[1].After = min(AnswerTimeout, native[2].After)
+		native[1].After = min(answerTimeout, native[2].After)
 	}
 	return native
 }

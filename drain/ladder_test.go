@@ -36,17 +36,26 @@ func TestReloadLadder(t *testing.T) {
 			drain.Ladder{sig(0, syscall.SIGUSR1), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(5 * s),
+			"native", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(5*s, s),
 			drain.Ladder{message, answerable(sig(s, syscall.SIGTERM)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(5 * s),
-			drain.Ladder{message, answerable(sig(s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
+			"native with another signal", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(5*s, 3*s),
+			drain.Ladder{message, answerable(sig(3*s, syscall.SIGUSR1)), sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
 		},
 		{
-			"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(0),
+			"native in less than the answer timeout", drain.Stop(s/2, 0, syscall.SIGTERM).Native(0, s),
 			drain.Ladder{message, answerable(sig(s/2, syscall.SIGTERM)), sig(s/2, syscall.SIGTERM), kill(s / 2)},
 		},
+		{
+			"native, and no answer is waited for", drain.Reload(syscall.SIGUSR1, 15*m, 5*s).Native(5*s, 0),
+			drain.Ladder{message, sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
+		},
+		{
+			"the same where SIGTERM drains", drain.Reload(syscall.SIGTERM, 15*m, 5*s).Native(5*s, -s),
+			drain.Ladder{message, sig(15*m-5*s, syscall.SIGTERM), kill(15 * m)},
+		},
+		{"native, SIGKILL drains", drain.Reload(syscall.SIGKILL, m, s).Native(s, 0), drain.Ladder{message, kill(0)}},
 		{
 			"stop with less left than the grace", drain.Stop(2*s, 5*s, syscall.SIGQUIT),
 			drain.Ladder{sig(0, syscall.SIGQUIT), sig(0, syscall.SIGTERM), kill(2 * s)},
@@ -76,7 +85,7 @@ func TestLadderAlwaysEndsInKill(t *testing.T) {
 		answered := rapid.Bool().Draw(t, "answered")
 		l := drain.Reload(sig, limit, grace)
 		if rapid.Bool().Draw(t, "native") {
-			l = l.Native(grace)
+			l = l.Native(grace, time.Duration(rapid.Int64Range(-1e9, 1e11).Draw(t, "answer")))
 		}
 		if last := l[len(l)-1]; last.Action != drain.Kill || last.After != max(limit, 0) || l.Deadline() != last.After {
 			t.Fatalf("last step %+v, deadline %v, limit %v", last, l.Deadline(), limit)

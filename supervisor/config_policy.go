@@ -1,6 +1,11 @@
 package supervisor
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/handoverd/handover/drain"
+)
 
 // aliveFor is how long `alive` waits, and `auto` where it can see nothing.
 const aliveFor = time.Second
@@ -13,6 +18,7 @@ func retire(t *table) RetireConfig {
 		Signal:         t.str("signal", "auto"),
 		ParentShutdown: t.duration("parent_shutdown", 15*time.Minute, time.Millisecond),
 		KillGrace:      t.duration("kill_grace", defaultKillGrace, time.Millisecond),
+		AnswerTimeout:  t.duration("answer_timeout", drain.AnswerTimeout, 0),
 		MaxDraining:    t.integer("max_draining", 3, 1, 1000),
 		OnMaxDraining:  t.oneOf("on_max_draining", "wait", []string{"wait", "refuse", "kill-oldest"}, nil),
 		ReleaseTimeout: t.duration("release_timeout", 5*time.Second, time.Millisecond),
@@ -32,6 +38,18 @@ func retire(t *table) RetireConfig {
 	}
 	t.finish()
 	return r
+}
+
+// UnmarshalJSON also reads what was written when AnswerTimeout was no key: none is
+// its default, and not 0.
+func (r *RetireConfig) UnmarshalJSON(b []byte) error {
+	type plain RetireConfig
+	p := plain{AnswerTimeout: drain.AnswerTimeout}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	*r = RetireConfig(p)
+	return nil
 }
 
 func restart(t *table) RestartConfig {

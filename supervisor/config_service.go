@@ -16,6 +16,7 @@ var serviceKeys = map[string]string{
 	"init_grace": "[service.NAME.ready]", "settle": "[service.NAME.ready]", "when": "[service.NAME.ready]",
 	"parent_shutdown": "[service.NAME.retire]", "signal": "[service.NAME.retire]",
 	"kill_grace": "[service.NAME.retire]", "max_draining": "[service.NAME.retire]",
+	"answer_timeout":  "[service.NAME.retire]",
 	"release_timeout": "[service.NAME.retire]",
 	"lame_duck":       "[service.NAME.stop]", "deadline": "[service.NAME.stop]", "hold": "[service.NAME.stop]",
 	"announce":    "[service.NAME.stop]",

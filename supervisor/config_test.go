@@ -75,7 +75,7 @@ func defaults(name string, command ...string) *ServiceConfig {
 		Name: name, Command: command, Dialects: []string{"systemd"}, Handoff: "overlap", Log: "follow",
 		Ready: ReadyConfig{When: "auto", InitGrace: 30 * time.Second, Settle: 100 * time.Millisecond, AliveFor: time.Second},
 		Retire: RetireConfig{
-			Signal: "auto", ParentShutdown: 15 * time.Minute, KillGrace: 5 * time.Second,
+			Signal: "auto", ParentShutdown: 15 * time.Minute, KillGrace: 5 * time.Second, AnswerTimeout: time.Second,
 			MaxDraining: 3, OnMaxDraining: "wait", ReleaseTimeout: 5 * time.Second, OnNoRelease: "report",
 		},
 		Stop: StopConfig{

@@ -17,7 +17,7 @@ func testSpec(name string, change ...func(*Spec)) *Spec {
 				When: "auto", InitGrace: 30 * time.Second, Settle: 100 * time.Millisecond, AliveFor: time.Second,
 			},
 			Retire: RetireConfig{
-				ParentShutdown: 15 * time.Minute, KillGrace: 5 * time.Second, MaxDraining: 3, OnMaxDraining: "wait",
+				ParentShutdown: 15 * time.Minute, KillGrace: 5 * time.Second, AnswerTimeout: time.Second, MaxDraining: 3, OnMaxDraining: "wait",
 				ReleaseTimeout: 5 * time.Second, OnNoRelease: "report",
 			},
 			Stop:    StopConfig{Deadline: 25 * time.Second},

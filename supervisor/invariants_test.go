@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/handoverd/handover/drain"
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -227,13 +226,16 @@ func (w *walk) checkSignal(prev, next *State, a acSignal) {
 		if was := generationOf(prev, a.at); was != nil && was.Answered {
 			w.fail("%v has answered the drain message and is signalled", a.at)
 		}
-		// A native one has a second to answer, if its deadline is not nearer.
-		if l.told != 0 && w.now < l.told.Add(drain.AnswerTimeout) && w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) && l.told > g.DrainBegan {
+		if l.told == g.DrainBegan && l.told != 0 && g.Spec.Config.Retire.AnswerTimeout == 0 {
+			w.fail("%v is signalled for want of an answer that nobody waits for", a.at)
+		}
+		// A native one has its time to answer, if its deadline is not nearer.
+		if l.told != 0 && w.now < l.told.Add(g.Spec.Config.Retire.AnswerTimeout) && w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) && l.told > g.DrainBegan {
 			break // it said hello when it had been signalled already, or is to be
 		}
-		if l.told != 0 && l.told == g.DrainBegan && w.now < l.told.Add(drain.AnswerTimeout) &&
+		if l.told != 0 && l.told == g.DrainBegan && w.now < l.told.Add(g.Spec.Config.Retire.AnswerTimeout) &&
 			w.now < g.KillAt.Add(-g.Spec.Config.Retire.KillGrace) {
-			w.fail("%v is signalled before it had a second to answer", a.at)
+			w.fail("%v is signalled before it had its time to answer", a.at)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package supervisor
 import (
 	"slices"
 	"time"
-
-	"github.com/handoverd/handover/drain"
 )
 
 // evRestored begins the life of a handoverd that goes on with the state of one
@@ -92,7 +90,7 @@ func (m *machine) resume(svc *Service, g *Generation) {
 		case g.Hello && !g.Answered && !g.Deaf && !g.Signalled && !g.Termed:
 			m.do(acDrain{a, g.DrainWhy, g.undisturbed()})
 			if g.SignalAt != 0 {
-				g.SignalAt = max(g.SignalAt, m.now.Add(drain.AnswerTimeout))
+				g.SignalAt = max(g.SignalAt, m.now.Add(g.Spec.Config.Retire.AnswerTimeout))
 			}
 		case g.Signalled && g.Release == ReleasePending:
 			g.AgainAt = m.now.Add(againAfter)

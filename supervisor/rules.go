@@ -176,7 +176,7 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 	case m.due(g.SignalAt):
 		g.SignalAt = 0
 		if g.Hello {
-			m.note(svc, g, "warn", "no answer to the drain message within %v: %s", drain.AnswerTimeout, g.drainedBy())
+			m.note(svc, g, "warn", "no answer to the drain message within %v: %s", g.Spec.Config.Retire.AnswerTimeout, g.drainedBy())
 		}
 		if g.hooked() {
 			g.Hook = true
@@ -277,7 +277,7 @@ func (m *machine) tell(svc *Service, g *Generation) {
 	g.Untold, g.Leaving, g.EmptyBy = false, nil, 0
 	ladder := drain.Reload(syscall.Signal(g.Spec.Drain), g.KillAt.Sub(m.now), grace)
 	if g.Hello {
-		ladder = ladder.Native(grace)
+		ladder = ladder.Native(grace, g.Spec.Config.Retire.AnswerTimeout)
 	}
 	for i, step := range ladder {
 		at := m.now.Add(step.After)

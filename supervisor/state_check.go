@@ -148,7 +148,7 @@ func (s *Spec) validate() error {
 	}
 	c := &s.Config
 	times := []time.Duration{
-		c.Ready.InitGrace, c.Ready.Settle, c.Ready.Bake, c.Ready.AliveFor, c.Retire.ParentShutdown, c.Retire.KillGrace,
+		c.Ready.InitGrace, c.Ready.Settle, c.Ready.Bake, c.Ready.AliveFor, c.Retire.ParentShutdown, c.Retire.KillGrace, c.Retire.AnswerTimeout,
 		c.Retire.ReleaseTimeout, c.Stop.Deadline, c.Stop.LameDuck.For, c.Stop.LameDuck.Max,
 		c.Stop.LameDuck.Probes.Then, c.Stop.Quiet, c.Restart.BackoffMin, c.Restart.BackoffMax,
 	}

@@ -68,6 +68,10 @@ func TestStopDurations(t *testing.T) {
 			s := retired(t, func(s *Spec) { s.Config.Retire.ParentShutdown, s.Config.Retire.KillGrace = hour, d })
 			s.after(hour - d - time.Minute).any().after(time.Minute).want("signal web1 15").after(d - 1).want().after(1).want("kill web1 9")
 		},
+		"Retire.AnswerTimeout": func(t *testing.T, d time.Duration) { // of one that speaks the protocol, and says nothing
+			s := serving(t, web(long, func(s *Spec) { s.Config.Retire.AnswerTimeout, s.Drain = d, sigUSR1 }))
+			at(s.send(evStop{}).want("drain web1"), d, "signal web1 10")
+		},
 		"Retire.ReleaseTimeout": func(t *testing.T, d time.Duration) {
 			s := plain(t, func(s *Spec) { s.Config.Retire.ReleaseTimeout = d }).reload().prepared(web())
 			s.send(evSpawned{at: g("web", 2), PID: 8, StartTime: 1}, evHello{g("web", 2)}, evReady{g("web", 2), "native"}, evSight{at: g("web", 2), Polls: true})

@@ -85,6 +85,7 @@ func (w *world) spec(name, digest string, after []string) *Spec {
 		c.Ready.AliveFor = pick(w, 0, 200*time.Millisecond)
 		c.Retire.ParentShutdown = pick(w, time.Second, 10*time.Second, 15*time.Minute)
 		c.Retire.KillGrace = pick(w, 100*time.Millisecond, 900*time.Millisecond)
+		c.Retire.AnswerTimeout = pick(w, time.Second, time.Second, 300*time.Millisecond, 0)
 		c.Retire.MaxDraining = pick(w, 1, 1, 2, 3)
 		c.Retire.OnMaxDraining = pick(w, "wait", "wait", "refuse", "kill-oldest")
 		c.Retire.ReleaseTimeout = pick(w, 200*time.Millisecond, 5*time.Second)

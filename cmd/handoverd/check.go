@@ -267,10 +267,14 @@ func hooked(s *supervisor.ServiceConfig) bool {
 
 // toldBy says how a program learns that it drains.
 func toldBy(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
+	by := p.DrainSignal
 	if hooked(s) {
-		return "retire.drain, or the message of the child protocol"
+		by = "retire.drain"
 	}
-	return p.DrainSignal + ", or the message of the child protocol"
+	if s.Retire.AnswerTimeout == 0 {
+		return by + ", or the message of the child protocol alone"
+	}
+	return fmt.Sprintf("%s, or the message of the child protocol, and after %s without an answer the former as well", by, s.Retire.AnswerTimeout)
 }
 
 func stopSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
