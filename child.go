@@ -24,6 +24,7 @@ type Child struct {
 	deadline deadline
 
 	draining  chan struct{}
+	stopping  chan struct{} // closed before draining, or later
 	lameDuck  chan struct{}
 	acked     chan struct{} // closed by ack
 	refused   chan struct{} // closed by error; refusal is set before
@@ -39,6 +40,7 @@ type Child struct {
 	mu    sync.Mutex // guards what follows
 	socks []inherited
 	late  bool // Ready or Close was called: nothing can be taken any more
+	why   string
 }
 
 // inherited is one socket of the environment. The Child owns fd until it is
@@ -74,6 +76,7 @@ func newChild(env environ) (*Child, error) {
 	c := &Child{
 		env:      env,
 		draining: make(chan struct{}),
+		stopping: make(chan struct{}),
 		lameDuck: make(chan struct{}),
 		acked:    make(chan struct{}),
 		refused:  make(chan struct{}),
@@ -218,6 +221,38 @@ func (c *Child) Extend(d time.Duration) error {
 // accepting, complete what is in flight, exit. It is not closed if the
 // supervisor dies (serve on), and never without a supervisor but by Standalone.
 func (c *Child) Draining() <-chan struct{} { return c.draining }
+
+// Stopping is closed when the service ends: this generation finishes, and none
+// takes over. It is closed before Draining, so that a select after that tells
+// the two apart, or later, when a stop finds a generation still draining after a
+// hand-over. Without a supervisor it is closed by Standalone's SIGTERM.
+func (c *Child) Stopping() <-chan struct{} { return c.stopping }
+
+// DrainReason is why this generation is to finish, in the supervisor's words and
+// for people: "reload" and "exclusive" (another generation takes over), "rolled
+// back" (the one before this serves on), "stop" and "removed" (the service ends:
+// see Stopping). It is "" before Draining is closed and where nobody said; of two
+// the last one counts.
+func (c *Child) DrainReason() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
+// drain notes that this generation is to finish. Only one goroutine calls it: read
+// or, without a supervisor, self.watch.
+func (c *Child) drain(why string, deadlineNS int64) {
+	c.mu.Lock()
+	if why != "" {
+		c.why = why
+	}
+	c.mu.Unlock()
+	c.deadline.set(deadlineNS)
+	if why == wire.ReasonStop || why == wire.ReasonRemoved {
+		closeOnce(c.stopping)
+	}
+	closeOnce(c.draining)
+}
 
 // LameDuck is closed when the program should tell its clients to go elsewhere
 // while it serves on as before; Draining follows. Never closed without a

@@ -255,6 +255,32 @@ func TestDrainBeforeAck(t *testing.T) {
 	}
 }
 
+// A stop and a hand-over are told apart by the reason, also when one follows the
+// other.
+func TestDrainReason(t *testing.T) {
+	for _, tt := range []struct {
+		reason string
+		stop   bool
+	}{{"", false}, {"reload", false}, {"exclusive", false}, {"rolled back", false}, {"of a newer supervisor", false}, {wire.ReasonStop, true}, {wire.ReasonRemoved, true}} {
+		c, sup := supervise(t)
+		if c.DrainReason() != "" || closed(c.Stopping()) {
+			t.Errorf("%q: reason %q before it was asked", tt.reason, c.DrainReason())
+		}
+		send(t, sup, wire.Message{Verb: wire.Drain, Reason: tt.reason})
+		<-c.Draining()
+		if got := c.DrainReason(); got != tt.reason || closed(c.Stopping()) != tt.stop {
+			t.Errorf("%q: reason %q, stopping %v", tt.reason, got, closed(c.Stopping()))
+		}
+		recv(t, sup)
+		send(t, sup, wire.Message{Verb: wire.Drain, Reason: wire.ReasonStop})
+		recv(t, sup) // the answer follows what it answers
+		<-c.Stopping()
+		if got := c.DrainReason(); got != wire.ReasonStop {
+			t.Errorf("%q, then a stop: reason %q", tt.reason, got)
+		}
+	}
+}
+
 func TestDrainContext(t *testing.T) {
 	c, sup := supervise(t)
 	early, cancelEarly := c.DrainContext(context.Background())

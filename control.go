@@ -55,8 +55,7 @@ func (c *Child) handle(m wire.Message) {
 	case wire.LameDuck:
 		closeOnce(c.lameDuck)
 	case wire.Drain:
-		c.deadline.set(m.DeadlineNS)
-		closeOnce(c.draining)
+		c.drain(m.Reason, m.DeadlineNS)
 		// Also to a repeated one: a new supervisor waits for its own answer.
 		// One that does not read gets none, and sends the signal after 1 s.
 		_ = c.conn.Send(wire.Message{Verb: wire.Draining})

@@ -349,6 +349,11 @@ func checkAloneSockets(t *testing.T, keep string) {
 	second := a.serving()
 	a.signal(second, unix.SIGINT)
 	a.waitEnd(second)
+	for _, end := range []string{"generation 1 ends: reload", "generation 2 ends: stop"} {
+		if byItself := keep == "true" && strings.HasPrefix(end, "generation 2"); strings.Contains(a.log.String(), end) == byItself {
+			t.Errorf("%q told: %v", end, !byItself)
+		}
+	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the path is left behind: %v", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cloudflare/tableflip"
+
+	"github.com/handoverd/handover/internal/wire"
 )
 
 // self is a program that upgrades itself, or, under socket activation, only stops by itself.
@@ -78,11 +80,11 @@ func (s *self) watch() {
 				s.Logf("generation %d serves on: upgrade: %v", s.child.env.generation, err)
 			}
 		case <-exit:
-			s.drain(s.DrainTimeout)
+			s.drain("reload", s.DrainTimeout)
 			return
 		case <-s.stop:
 			s.end()
-			s.drain(s.StopTimeout)
+			s.drain(wire.ReasonStop, s.StopTimeout)
 			return
 		case <-s.closing:
 			s.end()
@@ -116,10 +118,7 @@ func (s *self) end() {
 	}
 }
 
-func (s *self) drain(within time.Duration) {
-	s.child.deadline.set(int64(bootNow() + within))
-	closeOnce(s.child.draining)
-}
+func (s *self) drain(why string, within time.Duration) { s.child.drain(why, int64(bootNow()+within)) }
 
 // sayReady tells the generation before this one, and begins to accept.
 func (s *self) sayReady() error {

@@ -25,8 +25,8 @@ type Loop interface {
 type WaitResult struct {
 	// By is what ended it: "timer", "probes", "acknowledged"; "max" when the
 	// loop's limit came first; "deadline" when the sequence needed the time for
-	// the drain; "handover" when the supervisor asked to leave meanwhile. Empty
-	// if there was no lame duck phase.
+	// the drain; when the supervisor asked to leave meanwhile what it said, as in
+	// Report.Cause: "handover", "stop". Empty if there was no lame duck phase.
 	By string `json:"by,omitempty"`
 
 	// After is how long the phase took.

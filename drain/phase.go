@@ -54,11 +54,18 @@ type Transition struct {
 
 // A Report is the account of a Sequence, complete once it is done.
 type Report struct {
-	// Cause is what began it.
+	// Cause is what began it: the cause of Run's context, what Begin was given,
+	// or what the supervisor asked for: "handover", "handover (rolled back)",
+	// "stop", "removed" (the service is not configured any more).
 	Cause string `json:"cause"`
 
-	// Handover says that the supervisor asked, so another generation serves.
+	// Handover says that the supervisor asked because another generation serves,
+	// or will.
 	Handover bool `json:"handover"`
+
+	// Stopped says that the supervisor has ended the service: from the begin, or,
+	// after a hand-over, before this generation was done.
+	Stopped bool `json:"stopped"`
 
 	// Begun is when.
 	Begun time.Time `json:"begun"`

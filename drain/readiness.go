@@ -132,7 +132,8 @@ type readiness struct {
 //
 // After a hand-over it goes on answering 200: another generation serves at the
 // same address, and a prober whose connection happens to end here asks about
-// the service, not about this process.
+// the service, not about this process. When the supervisor then ends the service
+// it is 503 here as well.
 //
 // It says nothing of health: do not restart a program because it is not ready.
 // That is LiveHandler's.
@@ -149,7 +150,7 @@ func (s *Sequence) serveReady(w http.ResponseWriter, r *http.Request) {
 	case s.phase == Serving:
 		answer.Ready, answer.Reason = s.unready == "", s.unready
 	case s.report.Handover:
-		answer.Ready = !s.lame // else the service ends, and not this generation alone
+		answer.Ready = !s.lame && !s.ends() // else the service ends, and not this generation alone
 	}
 	s.mu.Unlock()
 	s.probes.note(r, !answer.Ready)

@@ -13,11 +13,11 @@ const lastMoment = 500 * time.Millisecond
 // A run is one way through the phases.
 type run struct {
 	*Sequence
-	signal   context.Context // ends at a signal
-	handover bool
-	begin    time.Time
-	limits   limits
-	cause    error // of what was cut
+	signal     context.Context // ends at a signal
+	supervised bool            // the supervisor has asked, and its limits hold
+	begin      time.Time
+	limits     limits
+	cause      error // of what was cut
 }
 
 // await waits for what begins the sequence, and sets the limits.
@@ -30,6 +30,7 @@ func (r *run) await() {
 		}
 	}
 	var cause string
+	var handover bool
 	for cause == "" {
 		select {
 		case <-lame:
@@ -37,7 +38,8 @@ func (r *run) await() {
 			lame = nil
 			r.enter(LameDuck, "supervisor")
 		case <-draining:
-			cause, r.handover = "handover", true
+			r.supervised = true
+			cause, handover = r.asked()
 		case <-r.begun:
 			r.mu.Lock()
 			cause = r.Sequence.cause
@@ -47,10 +49,10 @@ func (r *run) await() {
 		}
 	}
 	r.begin = time.Now()
-	r.account(func(p *Report) { p.Cause, p.Begun, p.Handover = cause, r.begin, r.handover })
+	r.account(func(p *Report) { p.Cause, p.Begun, p.Handover = cause, r.begin, handover })
 	r.limits.begin(context.WithoutCancel(r.signal))
-	if r.handover {
-		r.byHandover()
+	if r.supervised {
+		r.bySupervisor()
 		return
 	}
 	r.shorten(r.begin.Add(r.deadline()))
@@ -59,20 +61,6 @@ func (r *run) await() {
 // shorten lets everything end by end, at the latest.
 func (r *run) shorten(end time.Time) {
 	r.limits.shorten(end.Add(-r.reserve(time.Until(end))), end)
-}
-
-// byHandover takes the supervisor's limits. A signal that comes later brings
-// them forward: then somebody else ends this process as well.
-func (r *run) byHandover() {
-	ctx, cancel := r.Supervisor.DrainContext(context.WithoutCancel(r.signal))
-	ended := context.AfterFunc(ctx, func() { r.limits.cancel(context.Cause(ctx)) })
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(r.deadline()) // it has set none, and there is always one
-	}
-	r.shorten(end)
-	signalled := context.AfterFunc(r.signal, func() { r.shorten(time.Now().Add(r.deadline())) })
-	r.limits.release = append(r.limits.release, func() { ended(); signalled(); cancel() })
 }
 
 // lameDuck waits for the routing layer.
@@ -100,9 +88,11 @@ func (r *run) lameDuck() {
 	if by == "max" || by == "timer" {
 		switch {
 		case errors.Is(context.Cause(ctx), context.Canceled):
-			by, r.handover = "handover", true
-			r.account(func(p *Report) { p.Handover = true })
-			r.byHandover()
+			r.supervised = true
+			cause, handover := r.asked()
+			by = cause
+			r.account(func(p *Report) { p.Handover = handover })
+			r.bySupervisor()
 		case r.limits.Err() != nil:
 			by = "deadline"
 		}
@@ -184,7 +174,7 @@ func (r *run) close(closers []closer) (hung []Straggler, failed error) {
 	}
 	r.enter(Closing, cause)
 	end := r.limits.last()
-	if soon := begin.Add(lastMoment); r.handover && end.Before(soon) {
+	if soon := begin.Add(lastMoment); r.supervised && end.Before(soon) {
 		end = soon
 	}
 	hung, failed = closeAll(context.WithoutCancel(r.signal), closers, end)
@@ -197,9 +187,9 @@ func (r *run) close(closers []closer) (hung []Straggler, failed error) {
 
 // done ends the sequence.
 func (r *run) done(cut []Straggler) error {
-	took := time.Since(r.begin)
+	took, stopped := time.Since(r.begin), r.ends()
 	r.account(func(p *Report) {
-		p.Took, p.Stragglers, p.DeadlineReached = took, cut, len(cut) > 0
+		p.Took, p.Stragglers, p.DeadlineReached, p.Stopped = took, cut, len(cut) > 0, stopped
 	})
 	if r.Metrics != nil {
 		r.Metrics.ObserveExit(took, len(cut) > 0)

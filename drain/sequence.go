@@ -9,17 +9,6 @@ import (
 	"time"
 )
 
-// A Supervisor asks this process to leave, and knows the deadline.
-// *handover.Child is one.
-type Supervisor interface {
-	// Draining is closed when the process is to finish: another one serves.
-	Draining() <-chan struct{}
-
-	// DrainContext gives a context that ends a little before the supervisor
-	// ends the process.
-	DrainContext(parent context.Context) (context.Context, context.CancelFunc)
-}
-
 // A Sequence is the ordered end of a program: lame duck, drain, closing, within
 // one deadline. The zero value is ready, with the defaults said at each field;
 // set the fields first, then register everything, then Run. A Sequence must not
@@ -39,13 +28,14 @@ type Supervisor interface {
 //	}
 type Sequence struct {
 	// Deadline is the time from the signal to the exit; all phases are within
-	// it. 0 is 25 s, which leaves 5 of a platform's 30. After a hand-over the
-	// supervisor's deadline stands in its place.
+	// it. 0 is 25 s, which leaves 5 of a platform's 30. Where Supervisor asks its
+	// deadline stands in its place.
 	Deadline time.Duration
 
 	// LameDuck says how the wait for the routing layer ends. nil: there is no
-	// such phase. Left out after a hand-over, as new clients reach another
-	// generation already.
+	// such phase. Left out when Supervisor asks: after a hand-over new clients
+	// reach another generation already, and before a stop the wait was the
+	// supervisor's (handoverd's stop.lame_duck), which lets nobody in any more.
 	LameDuck Loop
 
 	// Drain is the longest the drain may take. 0: all that the other phases
@@ -57,7 +47,8 @@ type Sequence struct {
 	// drain leaves of its own time is the closers' as well.
 	Closing time.Duration
 
-	// Supervisor may begin the sequence, too. nil: there is none.
+	// Supervisor may begin the sequence, too. nil: there is none. Which of a
+	// hand-over and a stop it was is in the Report.
 	Supervisor Supervisor
 
 	// Metrics is told of everything. May be nil.
@@ -225,7 +216,7 @@ func (s *Sequence) Run(ctx context.Context) error {
 	r := &run{Sequence: s, signal: ctx}
 	r.await()
 	defer r.limits.stop()
-	if !r.handover {
+	if !r.supervised {
 		r.lameDuck()
 	}
 	stragglers := r.drain()

@@ -59,6 +59,13 @@ var verbs = []Verb{
 	Bound, Accept, Ack, LameDuck, Drain, Error,
 }
 
+// Reasons of Drain after which no other generation takes over: the service ends. Any other one, also none and one of a
+// newer supervisor, is a hand-over.
+const (
+	ReasonStop    = "stop"    // the supervisor stops
+	ReasonRemoved = "removed" // the service is no longer configured
+)
+
 // Message is one packet. Only the fields that its verb names mean anything;
 // the others are zero and not sent.
 type Message struct {

@@ -35,6 +35,7 @@ func main() {
 	log.Printf("generation %d: %s %s %s %s", child.Generation(), a.Addr(), b.Addr(), u.Addr(), p.LocalAddr())
 	select {
 	case <-child.Draining():
+		log.Printf("generation %d ends: %s", child.Generation(), child.DrainReason())
 	case <-ctx.Done():
 		log.Print("stops by itself")
 	}
