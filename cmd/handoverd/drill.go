@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,8 @@ The sizing proposed is:
 
 Exit codes:
   0  nothing was lost (or no more than --max-failures), and the gates hold
-  1  requests were lost, a trigger failed, a gate was passed, or it was interrupted
+  1  requests were lost, a trigger failed, a gate was passed, or it was interrupted; or more than 1 %
+     of a mode's requests could not be sent, so that nobody knows what they would have met
   2  wrong arguments
   5  handoverd cannot be reached (--reload)`
 
@@ -154,50 +156,6 @@ func (o *drillFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.html, "html", "", "write a page with latency over time to this file")
 }
 
-// maxDrill bounds --for: less than the library's own bound, so that a last reload is waited for.
-const maxDrill = 3 * time.Hour
-
-// check refuses what does not go together.
-func (o *drillFlags) check() error {
-	triggers := 0
-	for _, t := range []string{o.reload, o.signal, o.exec} {
-		if t != "" {
-			triggers++
-		}
-	}
-	kills := o.kill + o.killSupervisor
-	expects := o.expectStatus != "" || o.expectBody != "" || o.sameBody
-	switch {
-	case o.url == "":
-		return errors.New("drill needs --url")
-	case o.rate <= 0:
-		return fmt.Errorf("--rate %v: want more than 0", o.rate)
-	case o.duration <= 0 || o.duration > maxDrill:
-		return fmt.Errorf("--for %v: want up to %v", o.duration, maxDrill)
-	case o.every <= 0:
-		return fmt.Errorf("--every %v: want more than 0", o.every)
-	case o.window < 0 || o.restartWithin < 0 || o.timeout < 0 || o.checkInterval < 0 || o.clients < 0 || o.checkFailures < 0 || o.maxFailures < 0 || o.maxP99Ratio < 0 || o.deploys < 0:
-		return errors.New("a number or time is negative")
-	case o.instances < 1:
-		return fmt.Errorf("--instances %d: want at least 1", o.instances)
-	case triggers > 1:
-		return errors.New("--reload, --signal and --exec: want at most one")
-	case (o.signal != "") != (o.pid != 0) || o.pid < 0:
-		return errors.New("--signal and --pid go together")
-	case o.kill < 0 || o.killSupervisor < 0 || kills > 1:
-		return fmt.Errorf("--kill %v, --kill-supervisor %v: want shares from 0 to 1, and no more than 1 together", o.kill, o.killSupervisor)
-	case kills > 0 && o.reload == "":
-		return errors.New("--kill and --kill-supervisor go with --reload: only handoverd says which process serves")
-	case o.restart != "" && o.killSupervisor == 0:
-		return errors.New("--restart goes with --kill-supervisor")
-	case o.contract != "auto" && o.contract != "on" && o.contract != "off":
-		return fmt.Errorf("--contract %s: want auto, on or off", o.contract)
-	case o.contract == "on" && expects:
-		return errors.New("--contract on checks each byte: leave out --expect-status, --expect-body and --same-body")
-	}
-	return nil
-}
-
 // runDrill is the whole of it.
 func runDrill(ctx context.Context, e *env, o *drillFlags) error {
 	target, err := o.target()
@@ -212,23 +170,37 @@ func runDrill(ctx context.Context, e *env, o *drillFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := o.pageCanBeWritten(); err != nil {
+		return err
+	}
 	d := &drillRun{flags: o, env: e, trigger: trigger}
 	if err := d.run(ctx, loads); err != nil {
 		return err
 	}
 	report := d.report(contract)
-	if o.html != "" {
-		if err := writeDrillPage(o.html, report, d.reports); err != nil {
-			return err
-		}
-	}
 	if o.asJSON {
 		err = writeJSON(e.stdout, report)
 	} else {
 		err = report.write(e.stdout)
 	}
+	// After the report, which is all there is where the page cannot be written.
+	if o.html != "" {
+		err = errors.Join(err, writeDrillPage(o.html, report, d.reports))
+	}
 	if err == nil && !report.Passed {
 		err = exitCode(exitFailed)
 	}
 	return err
+}
+
+// pageCanBeWritten is asked before the drill, which may last for hours.
+func (o *drillFlags) pageCanBeWritten() error {
+	if o.html == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.html, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	return f.Close()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -35,6 +36,7 @@ func (o *drillFlags) loads(ctx context.Context, t *drillTarget) (loads []drill.L
 	base := drill.Load{
 		Network: "unix", Address: t.socket, Host: t.hostHeader, TLS: t.tls, Remote: true,
 		Rate: o.rate / float64(len(t.modes)), Clients: o.clients, Timeout: o.timeout, Duration: maxDrill + time.Hour,
+		Requests: math.MaxInt, // the time is the bound: a load that ended before would leave the later reloads without one
 	}
 	if t.socket == "" {
 		base.Network = "tcp"

@@ -165,9 +165,7 @@ func (r *drillReport) addMode(rep *drill.Report) {
 		RefusedStreams: rep.RefusedStreams, Closes: rep.Closes,
 		Faults: rep.GeneratorFaults, Latency: latencyOf(all), Inside: latencyOf(inside), Outside: latencyOf(outside),
 	}
-	for _, n := range rep.InsideFailures {
-		m.InsideFailed += n
-	}
+	m.InsideFailed = sum(rep.InsideFailures)
 	m.OutsideFailed = m.Failed - m.InsideFailed
 	if inside.Count > 0 && outside.P99 > 0 {
 		m.P99Ratio = float64(inside.P99) / float64(outside.P99)
@@ -322,6 +320,14 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return max(time.Second, (d + time.Second - 1).Truncate(time.Second))
 }
 
+func sum[K comparable](m map[K]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
 // judge decides about the exit code.
 func (r *drillReport) judge(o *drillFlags) {
 	no := func(format string, args ...any) { r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...)) }
@@ -338,6 +344,12 @@ func (r *drillReport) judge(o *drillFlags) {
 		m := &r.Modes[i]
 		if m.OK == 0 {
 			no("%s: no request was answered", m.Mode)
+		}
+		if unsent := sum(m.Faults); 100*unsent > m.Sent+unsent {
+			no("%s: %d of %d requests could not be sent in time: a lower --rate, or more --clients", m.Mode, unsent, m.Sent+unsent)
+		}
+		if o.maxP99Ratio > 0 && m.OK > 0 && m.P99Ratio == 0 {
+			no("%s: the p99 in windows or that outside is not known", m.Mode)
 		}
 		if o.maxP99Ratio > 0 && m.P99Ratio > o.maxP99Ratio {
 			no("%s: p99 in windows is %.2f times that outside, more than %v", m.Mode, m.P99Ratio, o.maxP99Ratio)

@@ -26,7 +26,8 @@ type drillRun struct {
 	runs        []*drill.Run
 	reports     []drill.Report // after the end
 	interrupted bool
-	clear       string // takes the live line away, where there is one
+	hurried     chan struct{} // closed at a second signal: what is in flight is not waited for
+	clear       string        // takes the live line away, where there is one
 
 	mu    sync.Mutex
 	fired []firedTrigger
@@ -48,8 +49,11 @@ func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 	defer stopSignals()
 	var others sync.WaitGroup
 	defer others.Wait()
+	over := make(chan struct{})
+	defer close(over)
 	defer cancel()
-	others.Go(func() { d.interrupt(ctx, cancel, signals) })
+	d.hurried = make(chan struct{})
+	others.Go(func() { d.interrupt(over, cancel, signals) })
 
 	d.begin = time.Now()
 	for _, l := range loads {
@@ -74,26 +78,41 @@ func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 	return nil
 }
 
-// stop ends all runs at once, then waits for each.
+// stop ends all runs at once, then waits for each, unless somebody is in a hurry: a --timeout may be long.
 func (d *drillRun) stop() {
 	reports := make([]drill.Report, len(d.runs))
 	var all sync.WaitGroup
 	for i, r := range d.runs {
-		all.Go(func() { reports[i] = r.Stop() })
+		ended := make(chan drill.Report, 1)
+		// Waited for below, unless there is a hurry: then the process ends soon.
+		go end(r, ended)
+		all.Go(func() {
+			select {
+			case reports[i] = <-ended:
+			case <-d.hurried:
+				reports[i] = r.Snapshot()
+			}
+		})
 	}
 	all.Wait()
 	d.reports = reports
 }
 
-// interrupt ends the drill on a signal; it is still reported.
-func (d *drillRun) interrupt(ctx context.Context, cancel func(), signals <-chan os.Signal) {
-	for {
+func end(r *drill.Run, report chan<- drill.Report) { report <- r.Stop() }
+
+// interrupt ends the drill on a signal; it is still reported. A second one ends the wait for what is in flight.
+func (d *drillRun) interrupt(over <-chan struct{}, cancel func(), signals <-chan os.Signal) {
+	for asked := 0; ; {
 		select {
 		case s := <-signals:
-			if s == unix.SIGTERM || s == unix.SIGINT || s == unix.SIGQUIT {
-				cancel()
+			if s != unix.SIGTERM && s != unix.SIGINT && s != unix.SIGQUIT {
+				continue
 			}
-		case <-ctx.Done():
+			cancel()
+			if asked++; asked == 2 {
+				close(d.hurried)
+			}
+		case <-over:
 			return
 		}
 	}

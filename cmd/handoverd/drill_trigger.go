@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os/exec"
+	"os"
 	"strings"
 	"time"
 
@@ -22,8 +22,6 @@ const (
 	triggerTimeout = 2 * time.Minute
 	// killPoll is how often it is looked whether a killed generation was replaced.
 	killPoll = 20 * time.Millisecond
-	// outputKept is what is shown of the output of an --exec that failed, in bytes.
-	outputKept = 2000
 )
 
 // Kinds of what a drill triggers.
@@ -77,10 +75,15 @@ func (o *drillFlags) trigger(ctx context.Context, e *env) (drillTrigger, error) 
 		if sig == 0 {
 			return nil, usage(fmt.Errorf("--signal %s: no such signal", o.signal))
 		}
-		if err := unix.Kill(o.pid, 0); err != nil {
+		// By a pidfd, where the kernel has them: the number of a process that has ended may soon be another's.
+		p, err := os.FindProcess(o.pid)
+		if err == nil {
+			err = p.Signal(unix.Signal(0))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("--pid %d: %w", o.pid, err)
 		}
-		return &signalTrigger{pid: o.pid, sig: sig, window: o.window}, nil
+		return &signalTrigger{process: p, sig: sig, window: o.window}, nil
 	case o.exec != "":
 		return &execTrigger{command: o.exec, window: o.window}, nil
 	}
@@ -204,45 +207,20 @@ func (t *reloadTrigger) slay(ctx context.Context) (firing, error) {
 
 // signalTrigger sends a signal. Nobody tells when the reload is over.
 type signalTrigger struct {
-	pid    int
-	sig    unix.Signal
-	window time.Duration
+	process *os.Process
+	sig     unix.Signal
+	window  time.Duration
 }
 
 func (t *signalTrigger) name() string {
-	return fmt.Sprintf("%s to process %d", unix.SignalName(t.sig), t.pid)
+	return fmt.Sprintf("%s to process %d", unix.SignalName(t.sig), t.process.Pid)
 }
 
 func (t *signalTrigger) kind() string { return triggerReload }
 
 func (t *signalTrigger) fire(ctx context.Context) (firing, error) {
-	if err := unix.Kill(t.pid, t.sig); err != nil {
+	if err := t.process.Signal(t.sig); err != nil {
 		return firing{}, fmt.Errorf("%s: %w", t.name(), err)
 	}
 	return firing{}, drill.Pause(ctx, t.window)
-}
-
-// execTrigger runs a command.
-type execTrigger struct {
-	command string
-	window  time.Duration
-}
-
-func (t *execTrigger) name() string { return t.command }
-func (t *execTrigger) kind() string { return triggerReload }
-
-func (t *execTrigger) fire(ctx context.Context) (firing, error) {
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", t.command)
-	// A daemon that the command leaves behind may keep its output open.
-	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil
-	}
-	failed, f := err, firing{done: time.Now()}
-	if err := drill.Pause(ctx, t.window); failed == nil {
-		return f, err
-	}
-	out = out[max(0, len(out)-outputKept):]
-	return firing{}, fmt.Errorf("%s: %w: %s", t.command, failed, strings.TrimSpace(string(out)))
 }
