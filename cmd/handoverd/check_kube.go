@@ -168,11 +168,18 @@ func manifests(args []string) ([]string, error) {
 			continue
 		}
 		before := len(list)
-		err := filepath.WalkDir(arg, func(name string, entry fs.DirEntry, err error) error {
+		root := arg
+		if info, err := os.Stat(arg); err == nil && info.IsDir() {
+			root += string(filepath.Separator) // also where it is a link, as "current" is to the latest release
+		}
+		err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			if name == arg || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+			if entry.Type()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 && name != root {
+				return nil // nobody may ever write there
+			}
+			if name == root || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
 				list = append(list, name)
 			}
 			return nil

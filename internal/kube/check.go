@@ -116,7 +116,7 @@ func Check(objects []*Object, opt Options) *Report {
 // read takes from the objects what the rules need, Services first: what they select decides what serves.
 func (ck *checker) read() {
 	for _, o := range ck.objects {
-		if o.Kind == "Service" {
+		if o.is("Service") {
 			ck.services = append(ck.services, readService(o))
 		}
 	}
@@ -127,10 +127,10 @@ func (ck *checker) read() {
 			w.serving(ck.services)
 			ck.workloads = append(ck.workloads, w)
 			ck.report.Checked++
-		case o.Kind == "Service" || o.Kind == "Ingress":
+		case o.is("Service") || o.is("Ingress"):
 			ck.balancers = append(ck.balancers, readBalancers(o, ck.services)...)
 			ck.report.Checked++
-		case o.Kind == "Namespace":
+		case o.is("Namespace"):
 			ck.report.Checked++
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,8 @@ import (
 // shorter; what is longer is most likely not a manifest.
 const MaxFile = 32 << 20
 
-// maxObjects bounds what one file may hold, lists of lists included.
+// maxObjects bounds what one file may hold, lists of lists included, and whatever else
+// stands in a list: aliases multiply.
 const maxObjects = 100_000
 
 // Object is one Kubernetes object. Its fields are "" where the document has none.
@@ -57,7 +59,7 @@ func Read(file string, text []byte, namespace string) ([]*Object, []Problem) {
 	if len(text) > MaxFile {
 		return nil, []Problem{{Place{File: file}, "longer than " + strconv.Itoa(MaxFile>>20) + " MiB"}}
 	}
-	r := reader{file: file, namespace: namespace}
+	r := reader{file: file, namespace: namespace, template: isTemplate(text)}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for document := 1; ; document++ {
 		var node yaml.Node
@@ -78,6 +80,8 @@ func Read(file string, text []byte, namespace string) ([]*Object, []Problem) {
 
 type reader struct {
 	file, namespace string
+	template        bool // the text has what a chart's templates have
+	seen            int  // nodes, objects or not
 	objects         []*Object
 	problems        []Problem
 }
@@ -96,15 +100,26 @@ func (r *reader) object(document int, node *yaml.Node, path string, depth int) {
 	}
 	if items := o.root.get("items"); strings.HasSuffix(o.Kind, "List") && items.node != nil && items.node.Kind == yaml.SequenceNode {
 		for i, item := range items.node.Content {
-			if depth == 0 || len(r.objects) >= maxObjects {
-				r.problems = append(r.problems, Problem{items.place(), "too many objects, or lists in lists"})
+			if depth == 0 || r.seen >= maxObjects {
+				if len(r.problems) < maxObjects {
+					r.problems = append(r.problems, Problem{items.place(), "too many objects, or lists in lists"})
+				}
 				return
 			}
+			r.seen++
 			r.object(document, item, items.path+"["+strconv.Itoa(i)+"]", depth-1)
 		}
 		return
 	}
-	o.Name, o.Namespace = meta.get("name").text(), meta.get("namespace").text()
+	name := meta.get("name")
+	if o.Name = name.text(); o.Name == "" && name.exists() {
+		said := "must be text, not " + name.shown()
+		if r.template {
+			said += unrendered
+		}
+		name.bad("%s", said)
+	}
+	o.Namespace = meta.get("namespace").text()
 	if o.Namespace == "" {
 		o.Namespace = r.namespace
 	}
@@ -138,8 +153,35 @@ func broken(file string, document int, err error, text []byte) Problem {
 		}
 		p.Line, p.Problem = line, "broken YAML: "+said
 	}
-	if bytes.Contains(text, []byte("{{")) {
-		p.Problem += "; a template has to be rendered first: helm template … | handoverd check --kubernetes -"
+	if isTemplate(text) {
+		p.Problem += unrendered
 	}
 	return p
+}
+
+// unrendered is said of a text that cannot be read as it stands.
+const unrendered = "; a template has to be rendered first: helm template … | handoverd check --kubernetes -"
+
+// isTemplate reports whether a text looks like a chart's. An action at the place of a value is YAML all the
+// same: a mapping with a mapping for its key.
+func isTemplate(text []byte) bool { return bytes.Contains(text, []byte("{{")) }
+
+// groups are the API groups of the kinds that are looked at, the oldest ones too.
+var groups = map[string][]string{
+	"Deployment": {"apps", "extensions"}, "DaemonSet": {"apps", "extensions"}, "StatefulSet": {"apps"},
+	"Service": {""}, "Namespace": {""}, "Ingress": {"networking.k8s.io", "extensions"},
+}
+
+// is reports whether an object is of a kind that is looked at. Others have taken the same names: the Service of Knative,
+// the Ingress of several controllers. An object that does not say its version is taken for Kubernetes' own.
+func (o *Object) is(kind string) bool {
+	if o.Kind != kind {
+		return false
+	}
+	version := o.root.get("apiVersion").text()
+	group, _, found := strings.Cut(version, "/")
+	if !found {
+		group = ""
+	}
+	return version == "" || slices.Contains(groups[kind], group)
 }

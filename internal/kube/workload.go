@@ -74,7 +74,7 @@ func times(d time.Duration, n int) time.Duration {
 
 // isWorkload reports whether an object is one of those that are looked at.
 func isWorkload(o *Object) bool {
-	return o.Kind == "Deployment" || o.Kind == "StatefulSet" || o.Kind == "DaemonSet"
+	return o.is("Deployment") || o.is("StatefulSet") || o.is("DaemonSet")
 }
 
 // readWorkload reads an object for which isWorkload is true.
