@@ -133,11 +133,16 @@ end() {
   gone "$pid"
 }
 
-# supervise NAME PORT: examples/goserver under a handoverd of its own.
-supervise() {
+# run_handoverd NAME PORT: examples/goserver under a handoverd of its own. Returns at once.
+run_handoverd() {
   "$LADDER_BIN/handoverd" run --runtime-dir "$LADDER_WORK/$1" -l "http=127.0.0.1:$2" -- "$LADDER_BIN/goserver" \
     >>"$LADDER_WORK/$1.log" 2>&1 </dev/null &
   started >"$LADDER_WORK/$1.pid"
+}
+
+# supervise NAME PORT: run_handoverd, and its first generation serves.
+supervise() {
+  run_handoverd "$@"
   eventually 30 serving "$1"
 }
 
