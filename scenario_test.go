@@ -85,7 +85,7 @@ func (s *scene) setMode(service, mode string) {
 }
 
 // account is what one generation of the child counted.
-type account struct{ requests, answered, connections, answering, entered, left uint64 }
+type account struct{ requests, answered, connections, answering, entered, left, doomed uint64 }
 
 // accountOf reads it, also after the death of the process. The layout is that of internal/testchild.
 func accountOf(t testing.TB, d *Daemon, service string, generation int) account {
@@ -104,7 +104,7 @@ func accountOf(t testing.TB, d *Daemon, service string, generation int) account 
 		t.Fatal(err)
 	}
 	at := func(n int) uint64 { return binary.NativeEndian.Uint64(slot[8*n:]) }
-	return account{at(0), at(1), at(2), at(3), at(4), at(5)}
+	return account{at(0), at(1), at(2), at(3), at(4), at(5), at(6)}
 }
 
 // lost is what the death of this process may cost: accepted and not answered. The two are equal but where the process died

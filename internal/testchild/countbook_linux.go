@@ -12,7 +12,7 @@ import (
 
 const (
 	// slots is how many generations a count file has room for.
-	slots = 1024
+	slots = 8192
 	// slotSize is the bytes of one slot, at offset slotSize × generation: the
 	// fields of a countbook in their order, each a uint64 of the machine's byte
 	// order, and 0 to the end.
@@ -33,6 +33,7 @@ type countbook struct {
 	answering   *atomic.Uint64 // begun to be handed to the kernel
 	entered     *atomic.Uint64 // calls of accept, also those that found nothing
 	left        *atomic.Uint64 // of them, returned and counted
+	doomed      *atomic.Uint64 // 1: its mode ends it while it may have something in hand
 }
 
 // openCounts maps the slot of a generation in the file at path, which is made
@@ -63,7 +64,7 @@ func openCounts(path string, generation int) (*countbook, error) {
 }
 
 func bookAt(at func(n int) *atomic.Uint64) *countbook {
-	return &countbook{at(0), at(1), at(2), at(3), at(4), at(5)}
+	return &countbook{at(0), at(1), at(2), at(3), at(4), at(5), at(6)}
 }
 
 // handler counts a request when it has been read, and as answered when its

@@ -57,7 +57,16 @@ func newProcess() (*process, error) {
 		return nil, err
 	}
 	counts, err := openCounts(s.counts, s.generation)
+	if err == nil && dooms[s.mode] {
+		counts.doomed.Store(1)
+	}
 	return &process{s, counts}, err
+}
+
+// dooms are the modes that end the process, or have it killed, whatever it has accepted.
+var dooms = map[string]bool{
+	"crash-init": true, "crash-accepting": true, "hang-init": true, "hang-accepting": true,
+	"ready-then-die": true, "raw-ready-then-die": true, "ignore-drain": true, "raw-ignore-drain": true,
 }
 
 // server answers the site and counts. A connection is counted soon after it was
