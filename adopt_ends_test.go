@@ -5,6 +5,9 @@ package handover_test
 import (
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,4 +78,41 @@ func TestSurvivalIsShown(t *testing.T) {
 		}
 	}
 	d.Stop()
+}
+
+// TestFilesOfTheGone: what a generation has left below the runtime directory goes, also when it died while no handoverd ran,
+// and when handoverd was killed between writing down that it is gone and removing its files. What it wrote is passed on.
+func TestFilesOfTheGone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{mode: "accept-notify", when: "notify"})
+	_, pid := s.Serving("web")
+	s.Kill()
+	endStray(pid)
+	for name, text := range map[string]string{"notify/web.77": "", "log/web.77": "its last words\n", "log/web.77.offset": "", "log/web.78.offset": ""} {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Start()
+	s.WaitStatus("generation 2 serves", func(st *supervisor.Status) bool {
+		g := st.Services[0].Generations
+		return st.Ready && len(g) == 1 && g[0].Generation == 2
+	})
+	s.WaitLog("web.77 | its last words\n")
+	want := []string{"log/web.2", "log/web.2.offset", "notify/web.2"}
+	var got []string
+	eventually(t, "only the files of generation 2 are there", func() bool {
+		got = nil
+		for _, dir := range []string{"log", "notify"} {
+			files, err := filepath.Glob(filepath.Join(s.Dir, dir, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				got = append(got, dir+"/"+filepath.Base(f))
+			}
+		}
+		return slices.Equal(got, want)
+	})
+	s.Stop()
 }

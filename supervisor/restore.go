@@ -34,8 +34,10 @@ func (l *loop) restore() event {
 	l.found = nil
 	if saved != nil && !elsewhere {
 		if back := l.adoptable(saved, taken); back != nil {
+			l.sweepFiles()
 			return *back
 		}
+		l.sweepFiles()
 		l.log.Info("nothing is left of the earlier handoverd: a fresh start")
 	}
 	if saved != nil {

@@ -206,6 +206,8 @@ func (c *child) release() {
 	}
 	if c.notify != nil {
 		_ = c.notify.Close()
+	}
+	if c.path != "" { // also of one that has ended while no handoverd ran, whose socket nobody took back
 		_ = os.Remove(c.path)
 	}
 	if c.ready != nil {

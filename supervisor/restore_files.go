@@ -1,0 +1,55 @@
+package supervisor
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// sweepFiles removes what generations have left below the runtime directory that are gone, and no longer in
+// the state: an earlier handoverd wrote that, and was killed before it had removed them. What they had
+// written is passed on first. It is called when everything that lives has been adopted.
+func (l *loop) sweepFiles() {
+	for _, name := range filesIn(l.dir.file("notify")) {
+		if a, ok := parseAt(name); ok && l.children[a] == nil {
+			// One that stays is in nobody's way: its number is not used again.
+			_ = os.Remove(l.dir.file("notify", name))
+		}
+	}
+	for _, name := range filesIn(l.dir.file("log")) {
+		a, ok := parseAt(strings.TrimSuffix(name, markSuffix))
+		if !ok || l.children[a] != nil {
+			continue
+		}
+		if strings.HasSuffix(name, markSuffix) {
+			// Its file comes before it, so that either both have gone by now or it was left alone.
+			_ = os.Remove(l.dir.file("log", name))
+			continue
+		}
+		if err := l.output.resume(a, &Spec{}); err != nil {
+			l.log.Warn("its last output is lost", "service", a.Service, "gen", a.Gen, "err", err)
+			_ = os.Remove(l.dir.file("log", name))
+		}
+		l.output.end(a)
+	}
+}
+
+// filesIn are the names in a directory, in order.
+func filesIn(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // made at each start, so that it is empty at worst
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// parseAt reads what at.String has written.
+func parseAt(name string) (at, bool) {
+	service, number, ok := strings.Cut(name, ".")
+	n, err := strconv.Atoi(number)
+	return at{service, n}, ok && err == nil && n > 0 && service != ""
+}
