@@ -106,8 +106,9 @@ mutants: ## applies each deliberate mistake and fails unless the tests see it
 fuzz: ## each fuzz target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
 
-soak: setup build ## 200 reloads, then what has grown
-	HANDOVERD_SOAK=full $(GO) test -count=1 -v -run TestSoak -timeout 80m .
+# HANDOVERD_SOAK_FOR=30m and HANDOVERD_SOAK_SEED=N change the second part; the seed of each run is in its log.
+soak: setup build ## 200 reloads, then what has grown; and 10 minutes of everything that can happen
+	HANDOVERD_SOAK=full $(GO) test -count=1 -v -run '^Test(Soak|Chaos)$$' -timeout 240m .
 
 # Medians of pairs, in real-time priority where that may be had: they are to be those of handoverd, not of what else runs.
 bench: setup build ## benchmarks (COUNT times each, for benchstat), and the budgets of a spawn and a reload
