@@ -92,6 +92,9 @@ const (
 	keptReady   = "ready/" // of the pipe for a newline
 )
 
+// keptPrefixes are all of them.
+var keptPrefixes = []string{keptSocket, keptControl, keptNotify, keptReady}
+
 // String is the generation's name in file names and to the keeper.
 func (a at) String() string { return fmt.Sprintf("%s.%d", a.Service, a.Gen) }
 

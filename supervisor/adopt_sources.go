@@ -11,6 +11,8 @@ import (
 // Sources say where the sockets of a service would come from if handoverd were killed
 // here and now and started again: each is "" if it would work, and else why not.
 type Sources struct {
+	// Store is the descriptor store of the service manager that has started handoverd.
+	Store  string `json:"fd_store,omitempty"`
 	Keeper string `json:"keeper,omitempty"`
 	// Program is a living generation, by pidfd_getfd(2). One that has given up its
 	// user by itself can be asked with CAP_SYS_PTRACE only.
@@ -24,7 +26,7 @@ type Sources struct {
 func (s *Sources) String() string {
 	var works, not []string
 	for _, c := range []struct{ name, fault string }{
-		{"the keeper", s.Keeper}, {"the program (pidfd_getfd)", s.Program}, {"a helper of its user", s.Helper},
+		{"systemd's fd store", s.Store}, {"the keeper", s.Keeper}, {"the program (pidfd_getfd)", s.Program}, {"a helper of its user", s.Helper},
 	} {
 		if c.fault == "" {
 			works = append(works, c.name)
@@ -40,7 +42,7 @@ func (s *Sources) String() string {
 
 // sourcesFor looks at the rules of this place for programs of a user.
 func sourcesFor(uid int, noKeeper string) Sources {
-	s := Sources{Keeper: noKeeper, Program: proc.FetchRefused(), Helper: proc.FetchRefused()}
+	s := Sources{Store: "only in a service of systemd", Keeper: noKeeper, Program: proc.FetchRefused(), Helper: proc.FetchRefused()}
 	if s.Program == "" {
 		s.Program = proc.Blindness(uid)
 	}
@@ -64,6 +66,10 @@ func (l *loop) sourcesOf(svc *Service) *Sources {
 	if !known {
 		s = sourcesFor(uid, "")
 		l.rules[uid] = s
+	}
+	s.Store = l.store.off
+	if l.store.fault != "" {
+		s.Store = l.store.fault
 	}
 	switch k := &l.keep; {
 	case k.off != "":

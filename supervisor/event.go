@@ -36,12 +36,14 @@ type (
 		Order  []string
 		Specs  map[string]*Spec // of the services to upgrade
 		Fault  string           // not "": refused, nothing was touched
+		Passed []string         // keys of sockets that a service manager holds as well
 	}
 	// evStop asks for a stop; a second one, or Now, for a stop at once. Within is
 	// the notice that is left: it shortens a stop, also one under way; 0: none.
 	evStop struct {
 		Now    bool
 		Within time.Duration
+		Keeps  bool // a start follows that is given the sockets
 	}
 	// evGiveUp: the service is in a crash loop that is to end handoverd.
 	evGiveUp struct{ Service string }

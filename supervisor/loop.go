@@ -56,6 +56,10 @@ type loop struct {
 	// The loop's alone.
 	keep      keeping
 	manager   manager
+	store     fdStore
+	kept      map[string]bool // by name: what the store has passed; not changed after the restore
+	passed    []PassedSocket  // sockets of systemd's socket units
+	stopAsked bool            // systemd is asked what follows a stop
 	pidns     uint64
 	found     *savedState           // what an earlier handoverd has left, until restore
 	elsewhere bool                  // of another boot or pid namespace
@@ -101,18 +105,20 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	go l.look()
 	go l.lookOut()
 
+	l.findStore()
 	l.beginLife()
 	l.queue(l.restore())
 	l.startKeeper()
 	err = l.run(ctx)
 
+	l.leaveStore(err)
 	l.leaveManager(err)
 	close(l.ended)
 	clean := len(l.children) == 0 // else somebody is to find them
 	for _, c := range l.children {
 		c.release()
 	}
-	l.sockets.closeAll()
+	l.sockets.closeAll(l.outlives)
 	l.endKeeper()
 	_ = l.sockets.paths.close()
 	cancel()
@@ -256,7 +262,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.queue(evTick{}) // whose turn also closes the sockets that leave
 		case <-stop:
 			stop = nil
-			l.queue(evStop{})
+			l.askedToStop(evStop{})
 		}
 	}
 }
@@ -298,6 +304,7 @@ func (l *loop) turn(e event) {
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	l.leftSockets()
 	l.syncKeeper()
+	l.syncStore()
 	l.scan.update(l.watches())
 	l.keepAsking()
 	l.lookout.update(l.connections())
@@ -327,6 +334,7 @@ func (l *loop) install(p *preparation, r prepared) {
 	}
 	if r.event.Fault == "" {
 		l.sockets.add(r.bound)
+		maps.Copy(l.sources, r.from)
 		l.config = r.config
 	} else {
 		if l.config == nil { // the first start: there is nothing to go on with, and Run says why
@@ -347,7 +355,7 @@ func (l *loop) prepare(job int) {
 	}
 	p := &preparation{
 		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
-		spare: l.spare, closed: maps.Clone(l.missing),
+		spare: l.spare, closed: maps.Clone(l.missing), passed: l.passed,
 	}
 	for _, name := range l.state.Order {
 		if !l.state.Services[name].Removed {

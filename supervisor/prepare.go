@@ -24,6 +24,7 @@ type preparation struct {
 	known    map[string]*fdpass.Socket
 	spare    map[string]int        // by key: see loop; borrowed until install
 	closed   map[string]heldSocket // by key: to be bound at the same address again
+	passed   []PassedSocket        // borrowed
 }
 
 // prepared is its result, handed to the loop.
@@ -31,12 +32,13 @@ type prepared struct {
 	event  evPrepared
 	config *Config
 	bound  map[string]*fdpass.Socket // new ones; the loop takes them
+	from   map[string]string         // by key: whom those of them were taken from that were bound before
 }
 
 // run is the goroutine of one preparation. Run waits for it.
 func (p *preparation) run() {
 	defer p.loop.readers.Done()
-	r := prepared{event: evPrepared{Job: p.job}, bound: map[string]*fdpass.Socket{}}
+	r := prepared{event: evPrepared{Job: p.job}, bound: map[string]*fdpass.Socket{}, from: map[string]string{}}
 	if err := p.prepare(&r); err != nil {
 		r.refuse(err)
 	}
@@ -45,8 +47,11 @@ func (p *preparation) run() {
 
 // refuse leaves nothing of what was prepared.
 func (r *prepared) refuse(err error) {
-	for _, s := range r.bound {
-		_, _ = s.Unlink(), s.Close()
+	for key, s := range r.bound {
+		if r.from[key] == "" {
+			_ = s.Unlink() // else the next start finds it as this one did
+		}
+		_ = s.Close()
 	}
 	r.bound, r.event.Specs, r.event.Fault = nil, nil, err.Error()
 }
@@ -57,7 +62,7 @@ func (p *preparation) complete(r *prepared, open map[string]*fdpass.Socket) erro
 	p.known = open
 	for _, name := range r.event.Order {
 		if spec := r.event.Specs[name]; spec != nil {
-			if err := p.bind(&spec.Config, r.bound); err != nil {
+			if err := p.bind(&spec.Config, r); err != nil {
 				return err
 			}
 		}
@@ -90,7 +95,7 @@ func (p *preparation) prepare(r *prepared) error {
 			return err
 		}
 		r.event.Specs[sc.Name] = spec
-		if err := p.bind(sc, r.bound); err != nil {
+		if err := p.bind(sc, r); err != nil {
 			return err
 		}
 	}
@@ -130,24 +135,16 @@ func (p *preparation) order(cfg *Config) ([]string, error) {
 	return order, nil
 }
 
-// bind opens the sockets that are not open yet. It runs before anything is
-// spawned, so that a bind that fails refuses the reload.
-func (p *preparation) bind(cfg *ServiceConfig, bound map[string]*fdpass.Socket) error {
+// bind opens the sockets that are not open yet, or takes them from whom has kept
+// them. It runs before anything is spawned, so that a bind that fails refuses the
+// reload.
+func (p *preparation) bind(cfg *ServiceConfig, r *prepared) error {
 	for _, sc := range cfg.Sockets {
 		key := socketKey(cfg.Name, sc)
-		if sc.PerGeneration || p.known[key] != nil || bound[key] != nil {
+		if sc.PerGeneration || p.known[key] != nil || r.bound[key] != nil {
 			continue
 		}
-		s := p.fromSpare(key, sc)
-		if s != nil {
-			bound[key] = s
-			continue
-		}
-		addr := sc.Addr
-		if h, ok := p.closed[key]; ok {
-			addr = h.Addr
-		}
-		s, err := fdpass.Bind(addr, sc.Options)
+		s, from, err := p.openSocket(r.config, cfg.Name, key, sc)
 		if err != nil {
 			where := ""
 			if sc.Line > 0 {
@@ -155,9 +152,34 @@ func (p *preparation) bind(cfg *ServiceConfig, bound map[string]*fdpass.Socket) 
 			}
 			return fmt.Errorf("%sservice.%s.socket.%s: %w", where, cfg.Name, sc.Name, err)
 		}
-		bound[key] = s
+		r.bound[key] = s
+		if from != "" {
+			r.from[key] = from
+		}
+		if from == activatedBy {
+			r.event.Passed = append(r.event.Passed, key)
+		}
 	}
 	return nil
+}
+
+// openSocket makes one socket, and says whom it was taken from, "" if it was bound.
+func (p *preparation) openSocket(cfg *Config, service, key string, sc SocketConfig) (*fdpass.Socket, string, error) {
+	s, err := p.activated(cfg, service, sc)
+	if s != nil || err != nil {
+		return s, activatedBy, err
+	}
+	if fd, ok := p.spare[key]; ok {
+		if s, err := copied(fd, sc); err == nil {
+			return s, p.loop.keptBy(keptSocket + key), nil
+		}
+	}
+	addr := sc.Addr
+	if h, ok := p.closed[key]; ok {
+		addr = h.Addr
+	}
+	s, err = fdpass.Bind(addr, sc.Options)
+	return s, "", err
 }
 
 // checkLines is how many of the last lines of a failed check are reported.

@@ -35,7 +35,7 @@ func oneSocket(t *testing.T, address string) (*socketTable, *fdpass.Socket) {
 	tab := newSocketTable(slog.New(slog.DiscardHandler), paths)
 	tab.add(map[string]*fdpass.Socket{"key": s})
 	t.Cleanup(func() {
-		tab.closeAll()
+		tab.closeAll(func(string) bool { return false })
 		_ = paths.close()
 	})
 	return tab, s

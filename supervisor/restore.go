@@ -67,7 +67,8 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 			living[c.at] = c
 		}
 	}
-	sockets := l.adoptSockets(saved, taken, living)
+	sockets, passed := l.adoptSockets(saved, taken, living)
+	back.Passed = passed
 	if len(sockets) == 0 && len(back.Gone) == len(living) && !saved.waitsClosed() {
 		for _, c := range living {
 			l.endLeftovers(c)
@@ -101,10 +102,23 @@ func compareAt(a, b at) int {
 	return a.Gen - b.Gen
 }
 
-// takeKept has the keeper hand out all that it holds, by name. The caller owns it.
-// One that does not is asked for sockets as any process that holds them, and then
+// takeKept gathers all that is held by name for this start: what the service manager
+// has stored and passed, and else what the keeper hands out. The caller owns it. A
+// keeper that does not answer is asked for sockets as any process that holds them, and then
 // ended (orphan): while it lives nobody else can bind its addresses.
 func (l *loop) takeKept() map[string]int {
+	taken := l.takePassed()
+	for name, fd := range l.takeFromKeeper() {
+		if _, have := taken[name]; have {
+			_ = unix.Close(fd)
+			continue
+		}
+		taken[name] = fd
+	}
+	return taken
+}
+
+func (l *loop) takeFromKeeper() map[string]int {
 	c, err := l.dialKeeper()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -168,8 +182,8 @@ func closeFDs(fds map[string]int) {
 
 // adoptSockets takes back every socket of the state that can be had: from the
 // keeper, else from a generation that holds it. Each is compared with the state.
-func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[at]*child) map[string]*fdpass.Socket {
-	out := map[string]*fdpass.Socket{}
+func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[at]*child) (out map[string]*fdpass.Socket, passed []string) {
+	out = map[string]*fdpass.Socket{}
 	missing := map[string]heldSocket{}
 	maps.Copy(l.missing, saved.Held.Closed)
 	for key, h := range saved.Held.Sockets {
@@ -179,12 +193,13 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 			continue
 		}
 		delete(taken, keptSocket+key)
-		if s := l.adoptSocket(fd, key, h, "the keeper"); s != nil {
+		if s := l.adoptSocket(fd, key, h, l.keptBy(keptSocket+key)); s != nil {
 			out[key] = s
 		} else {
 			missing[key] = h
 		}
 	}
+	passed = l.adoptActivated(missing, out)
 	l.fetchOrphaned(missing, out)
 	l.fetchMissing(missing, living, saved, out)
 	for key, h := range missing {
@@ -193,7 +208,15 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 			l.missing[key] = h
 		}
 	}
-	return out
+	return out, passed
+}
+
+// keptBy is who has handed out what is kept under the name.
+func (l *loop) keptBy(name string) string {
+	if _, stored := l.kept[name]; stored {
+		return "systemd's fd store"
+	}
+	return "the keeper"
 }
 
 // bindMissing binds the sockets of a generation anew that are not open: those that
@@ -281,9 +304,14 @@ func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
 		delete(taken, name)
 		l.spare[key] = fd
 	}
-	if len(l.spare) > 0 && saved == nil {
+	if len(l.spare) == 0 || saved != nil {
+		return
+	}
+	if pids := strays(l.dir.file("notify")); len(pids) == 0 {
+		l.log.Info("sockets that an earlier handoverd has left are taken, with their queues", "sockets", len(l.spare))
+	} else {
 		l.log.Error("sockets of an earlier handoverd are taken from its keeper; no state says what its programs are, and those "+
-			"that still run accept beside the new ones: end them", "sockets", len(l.spare), "pids", strays(l.dir.file("notify")))
+			"that still run accept beside the new ones: end them", "sockets", len(l.spare), "pids", pids)
 	}
 }
 
@@ -295,26 +323,4 @@ func strays(dir string) []int {
 		return nil
 	}
 	return pids
-}
-
-// fromSpare makes a socket of a copy of what the keeper of an earlier handoverd
-// held under the key, if it is what is configured; nil if not.
-func (p *preparation) fromSpare(key string, sc SocketConfig) *fdpass.Socket {
-	fd, ok := p.spare[key]
-	if !ok {
-		return nil
-	}
-	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	ino, err := socketInode(fd)
-	if err == nil {
-		var s *fdpass.Socket
-		if s, err = takeSocket(fd, heldSocket{Addr: sc.Addr, Options: sc.Options, Inode: ino}); err == nil {
-			return s
-		}
-	}
-	_ = unix.Close(fd)
-	return nil
 }

@@ -13,6 +13,8 @@ type evRestored struct {
 	Gone []at
 	// Deaf are the living ones whose messages, of now and of before, are lost.
 	Deaf []at
+	// Passed are the keys of the sockets that a service manager has passed again.
+	Passed []string
 }
 
 func (evRestored) isEvent() {}
@@ -33,6 +35,7 @@ const lookAfter = 2 * againAfter
 // restored takes the state up where it was left. Actions are carried out at least
 // once: the state says that they were to be, and not whether they were.
 func (m *machine) restored(e evRestored) {
+	m.s.Passed = e.Passed
 	// Who asked for these reloads is gone, and nothing was begun for them.
 	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool { return j.Stage != JobRunning })
 	if m.s.Stop != nil {

@@ -122,6 +122,7 @@ func (m *machine) prepared(e evPrepared) {
 		return
 	}
 	m.s.Digest = e.Digest
+	m.s.Passed = append(m.s.Passed, e.Passed...) // each was not open before
 	order := slices.Clone(e.Order)
 	for _, name := range m.s.Order {
 		if !slices.Contains(order, name) {

@@ -162,13 +162,18 @@ func (t *socketTable) held() iter.Seq2[string, *fdpass.Socket] {
 	}
 }
 
-// closeAll is the end.
-func (t *socketTable) closeAll() {
+// closeAll is the end. Of those that outlive handoverd, by key, only the descriptors
+// here are closed: paths stay, and who waits in a queue waits on.
+func (t *socketTable) closeAll(outlives func(key string) bool) {
 	for key := range t.leaving {
 		t.closeLeaving(key, "stop")
 	}
 	for key, s := range t.open {
 		delete(t.open, key)
+		if outlives(key) {
+			t.closed(s, "stop: it stays open for the next start", nil)
+			continue
+		}
 		t.close(s, "stop")
 	}
 }
@@ -184,13 +189,17 @@ func neededSockets(s *State) map[string]bool {
 			}
 		}
 	}
+	for _, key := range s.Passed { // systemd holds them as well
+		need[key] = true
+	}
+	keeps := s.Stop != nil && s.Stop.Keeps
 	for _, svc := range s.Services {
 		for _, g := range svc.Generations { // its own go with it
 			for _, k := range g.ownKeys() {
 				need[k.Key] = true
 			}
 		}
-		if svc.Removed || svc.Stop == StopDraining {
+		if svc.Removed || svc.Stop == StopDraining && !keeps {
 			continue
 		}
 		if !svc.closed() {

@@ -239,6 +239,9 @@ type Stop struct {
 	Exited bool         `json:"exited,omitempty"`
 	// CrashLoop is the service whose crash loop has ended handoverd; "": somebody asked.
 	CrashLoop string `json:"crash_loop,omitempty"`
+	// Keeps is set where a start follows that is given the sockets: nobody empties
+	// their queues.
+	Keeps bool `json:"keeps,omitempty"`
 	// Hard is when handoverd leaves even if the kernel has not ended all.
 	Hard proc.Instant `json:"hard"`
 }
@@ -257,6 +260,9 @@ type State struct {
 	// never used again, not even by a service that comes back.
 	Numbers map[string]int `json:"numbers,omitempty"`
 	Stop    *Stop          `json:"stop,omitempty"`
+	// Passed are the keys of sockets that a service manager holds as well and passes
+	// to each start: they are closed for nobody.
+	Passed []string `json:"passed,omitempty"`
 }
 
 // gen returns the living generation n, or nil.

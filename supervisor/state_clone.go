@@ -13,7 +13,7 @@ func (s *State) clone() State {
 	for name, svc := range s.Services {
 		n.Services[name] = svc.clone()
 	}
-	n.Order, n.Numbers = slices.Clone(s.Order), maps.Clone(s.Numbers)
+	n.Order, n.Numbers, n.Passed = slices.Clone(s.Order), maps.Clone(s.Numbers), slices.Clone(s.Passed)
 	n.Jobs = cloneEach(s.Jobs, func(j *Job) {
 		j.Results = slices.Clone(j.Results)
 		j.Removed = slices.Clone(j.Removed)

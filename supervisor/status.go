@@ -40,6 +40,7 @@ type Status struct {
 	Followers  int             `json:"followers,omitempty"` // of the events
 	StateError string          `json:"state_error,omitempty"`
 	Keeper     *KeeperStatus   `json:"keeper,omitempty"`
+	Store      *StoreStatus    `json:"fd_store,omitempty"`
 	// Terminations are how the lives of handoverd before this one have ended.
 	Terminations Terminations `json:"terminations"`
 }
@@ -155,7 +156,7 @@ func (l *loop) status() *Status {
 		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
 		Followers: l.s.hub.size(),
-		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(),
+		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(), Store: l.storeStatus(),
 		Terminations: l.ends,
 	}
 	if l.saveErr != nil {

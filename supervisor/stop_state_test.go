@@ -189,6 +189,14 @@ func TestQueue(t *testing.T) {
 		s := full(serving(t, web())).reload().prepared(web()).up(g("web", 2))
 		s.want("job 2", "prepare 2", "spawn web2", "go web2", "accept web2", "commit web2", "ack web2", "drain web1")
 	})
+	t.Run("a start follows that is given the socket", func(t *testing.T) {
+		full(serving(t, web())).send(evStop{Keeps: true}).want("drain web1").end(g("web", 1), 0).want("kill web1 15", "reap web1", "exit 0")
+	})
+	t.Run("systemd has it in a socket unit", func(t *testing.T) {
+		s := full(serving(t, web()))
+		s.s.Passed = []string{"tcp:80"}
+		s.send(evStop{}).want("drain web1")
+	})
 	t.Run("another service has it", func(t *testing.T) {
 		s := full(serving(t, testSpec("app"), web(func(s *Spec) { s.Config.After = []string{"app"} }))).send(evStop{})
 		s.want("drain web1").send(evAnswered{g("web", 1)}).end(g("web", 1), 0).any()

@@ -200,7 +200,7 @@ type StopRequest struct {
 // Stop begins the stop of everything, inside the deadline of each service; the
 // second time, or with Now, it ends at once. Run returns when it is done.
 func (s *Supervisor) Stop(ctx context.Context, req StopRequest) error {
-	return s.ask(ctx, func(l *loop) { l.queue(evStop(req)) })
+	return s.ask(ctx, func(l *loop) { l.askedToStop(evStop{Now: req.Now, Within: req.Within}) })
 }
 
 // Done is closed when Run has returned.

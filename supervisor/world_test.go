@@ -393,7 +393,7 @@ func (w *world) take(i int) event {
 func (w *world) ask() event {
 	if w.chance(4) {
 		w.stops++
-		e := evStop{Now: w.chance(20)}
+		e := evStop{Now: w.chance(20), Keeps: w.chance(50)}
 		if w.chance(30) {
 			e.Within = pick(w, time.Millisecond, 300*time.Millisecond, 3*time.Second, time.Minute)
 		}

@@ -337,7 +337,7 @@ func (s *checkService) print(out io.Writer, n int) {
 		fmt.Fprintf(t, "  socket\t%s: %s, descriptor %d%s\n", sock.Name, sock.Address, sock.FD, anew)
 	}
 	if len(s.Sockets) > 0 {
-		fmt.Fprintf(t, "  killed\tif handoverd is killed, the next one has the sockets from %s\n", &s.Sources)
+		fmt.Fprintf(t, "  killed\tif handoverd is killed, the next one has the sockets from %s; in a service of systemd with FileDescriptorStoreMax= first from there\n", &s.Sources)
 	}
 	fmt.Fprintf(t, "  ready\t%s\n", s.ReadyWay)
 	if s.Gate != "" {

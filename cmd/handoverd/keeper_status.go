@@ -9,6 +9,15 @@ import (
 
 // printSurvival says what there is for the case that handoverd is killed.
 func printSurvival(out io.Writer, st *supervisor.Status) {
+	switch f := st.Store; {
+	case f == nil:
+	case f.Fault != "":
+		fmt.Fprintf(out, "warning: fd store: %s\n", f.Fault)
+	case f.Off != "":
+		fmt.Fprintf(out, "fd store: none (%s)\n", f.Off)
+	default:
+		fmt.Fprintf(out, "fd store: systemd's, holds %d descriptors of at most %d\n", f.Held, f.Room)
+	}
 	switch k := st.Keeper; {
 	case k == nil:
 	case k.Off != "":
