@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,8 +38,8 @@ func besideSpec(spec *Spec, argv []string, h *handout, n int) (*shim.Spec, error
 }
 
 // runBeside runs such a program to its end, and ends it and all that it started at
-// the limit or when ctx ends. It returns what it has written; the error is nil only
-// for exit status 0. It is called beside the loop, from a goroutine that Run waits
+// the limit or when ctx ends. It returns the end of what it has written; the error is
+// nil only for exit status 0. It is called beside the loop, from a goroutine that Run waits
 // for; fds are borrowed.
 func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token string, limit time.Duration) (text []byte, err error) {
 	out, err := os.CreateTemp(filepath.Join(l.dir.path, "log"), ".beside-*")
@@ -71,17 +72,26 @@ func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token st
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	written := besideOutput{f: out}
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
 	var exit proc.Exit
-	select {
-	case exit = <-done:
-	case <-ctx.Done():
-		_, _ = proc.KillMembers(pid, token, sigKillNumber)
-		exit = <-done
-		execErr = fmt.Errorf("killed after %v: %w", limit, ctx.Err())
+	for running := true; running; {
+		select {
+		case exit = <-done:
+			running = false
+		case <-trim.C:
+			written.trim()
+		case <-ctx.Done():
+			_, _ = proc.KillMembers(pid, token, sigKillNumber)
+			exit = <-done
+			execErr = fmt.Errorf("killed after %v: %w", limit, ctx.Err())
+			running = false
+		}
 	}
 	endBeside(pid, token)
 	_ = l.reaper.Release(pid)
-	text, _ = os.ReadFile(out.Name())
+	text = written.tail()
 	switch {
 	case execErr != nil:
 		return text, execErr
@@ -89,6 +99,44 @@ func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token st
 		return text, nil
 	}
 	return text, errors.New(describeStatus(uint32(exit.Status)))
+}
+
+const (
+	// besideKept is how much of the end of what such a program writes is kept, in bytes.
+	besideKept = 64 << 10
+	// trimEvery is how often the rest is given back.
+	trimEvery = 200 * time.Millisecond
+)
+
+// besideOutput is the file that such a program writes to. It lies in the runtime
+// directory, which is memory on most machines, and one that hangs may write without
+// end: it must not take the room that the state needs.
+type besideOutput struct {
+	f       *os.File
+	punched int64
+}
+
+// trim gives the blocks back that will not be read.
+func (o *besideOutput) trim() {
+	info, err := o.f.Stat()
+	if err != nil {
+		return
+	}
+	if end := (info.Size() - besideKept) &^ 4095; end-o.punched >= punchStep {
+		if err := punch(o.f, o.punched, end-o.punched); err == nil {
+			o.punched = end
+		}
+	}
+}
+
+// tail is the end of what was written; what cannot be read is missed in a message only.
+func (o *besideOutput) tail() []byte {
+	info, err := o.f.Stat()
+	if err != nil {
+		return nil
+	}
+	text, _ := io.ReadAll(io.NewSectionReader(o.f, max(0, info.Size()-besideKept), besideKept))
+	return text
 }
 
 // endBeside ends what such a program has left behind, until two passes find
