@@ -346,7 +346,7 @@ func (r *drillReport) judge(o *drillFlags) {
 			no("%s: no request was answered", m.Mode)
 		}
 		if unsent := sum(m.Faults); 100*unsent > m.Sent+unsent {
-			no("%s: %d of %d requests could not be sent in time: a lower --rate, or more --clients", m.Mode, unsent, m.Sent+unsent)
+			no("%s: %d of %d requests could not be sent in time, as all clients waited for the server, or had no port: a lower --rate, or more --clients", m.Mode, unsent, m.Sent+unsent)
 		}
 		if o.maxP99Ratio > 0 && m.OK > 0 && m.P99Ratio == 0 {
 			no("%s: the p99 in windows or that outside is not known", m.Mode)

@@ -104,7 +104,11 @@ func (r *Report) Ratio() float64 {
 	if r.Load.Rate == 0 || r.Due == 0 {
 		return 1
 	}
-	return r.Rate * r.Sending.Seconds() / float64(r.Due)
+	begun := r.Rate * r.Sending.Seconds()
+	if float64(r.Due)-begun < 1.5 {
+		return 1 // the last one became due in the moment of the end, and was begun after it
+	}
+	return begun / float64(r.Due)
 }
 
 func total[K comparable](m map[K]int) int {
