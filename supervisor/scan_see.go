@@ -28,7 +28,12 @@ func (s *scanner) see(w *watch) (e evSight, news bool) {
 		}
 		began = s.spent()
 	}
-	e = s.seeThese(w, s.members(w))
+	members, err := s.members(w)
+	if err == nil {
+		e = s.seeThese(w, members)
+	} else {
+		e = w.unseen(err)
+	}
 	w.wideLooks++
 	w.wide = w.wide || e.Polls
 	if w.release || w.wide {
@@ -52,8 +57,7 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 	s.looker.Deep = w.deepAt != 0 && proc.Now() >= w.deepAt
 	sight, err := s.looker.Look(pids, inodes)
 	if err != nil {
-		e.Blind = true
-		return e
+		return w.unseen(err)
 	}
 	if len(sight.Blind) > 0 && !w.sameUser && os.Geteuid() == 0 {
 		s.lookAs(w, &sight)
@@ -88,6 +92,16 @@ func (s *scanner) seeThese(w *watch, pids []int) evSight {
 	return e
 }
 
+// unseen is a look that could not be made. For want of descriptors or memory it says
+// nothing: who is to be adopted is not yet, and who is to let go has not yet.
+// Otherwise nobody can look here at all.
+func (w *watch) unseen(err error) evSight {
+	if proc.Starved(err) {
+		return evSight{at: w.at, Polls: w.release, Fault: fmt.Sprintf("its processes cannot be looked at now: %v", err)}
+	}
+	return evSight{at: w.at, Blind: true}
+}
+
 // between keeps what was seen before when a look found the processes at work. A
 // thread that runs shows no wait, and those of a server under load mostly run: such
 // a look does not say that nobody accepts any more.
@@ -99,8 +113,9 @@ func (w *watch) between(e evSight, sight proc.Sight) evSight {
 }
 
 // members are all processes of the generation. Strays, which are found by
-// reading every environment, are looked for less often while it starts.
-func (s *scanner) members(w *watch) []int {
+// reading every environment, are looked for less often while it starts. The error
+// says that they cannot be found now.
+func (s *scanner) members(w *watch) ([]int, error) {
 	var ps []proc.Process
 	var err error
 	if !w.release && w.wideLooks%memberEvery != memberEvery-1 {
@@ -108,14 +123,17 @@ func (s *scanner) members(w *watch) []int {
 	} else {
 		ps, err = proc.Members(w.leader, w.token)
 	}
-	if err != nil {
-		return []int{w.leader}
+	switch {
+	case proc.Starved(err):
+		return nil, err
+	case err != nil:
+		return []int{w.leader}, nil
 	}
 	pids := make([]int, 0, len(ps))
 	for _, p := range ps {
 		pids = append(pids, p.PID)
 	}
-	return pids
+	return pids, nil
 }
 
 // lookAs has a helper of the generation's user look where handoverd may not.
@@ -139,6 +157,9 @@ const LookHelperName = "handoverd-look"
 // fault says what speaks against the adoption of the sockets, or "".
 func (w *watch) fault(pids []int, e evSight) string {
 	others, err := proc.Listening(pids)
+	if proc.Starved(err) {
+		return fmt.Sprintf("its processes cannot be looked at now: %v", err)
+	}
 	if err != nil && len(others) == 0 {
 		return ""
 	}

@@ -51,7 +51,11 @@ func BenchmarkLook(b *testing.B) {
 
 // BenchmarkMembers makes the pass over all processes of the machine.
 func BenchmarkMembers(b *testing.B) {
-	b.ReportMetric(float64(len(slices.Compact(pids()))), "processes")
+	numbers, err := pids()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(len(slices.Compact(numbers))), "processes")
 	for b.Loop() {
 		if _, err := Members(os.Getpid(), "5e1f-nobody"); err != nil {
 			b.Fatal(err)

@@ -234,6 +234,9 @@ func Holds(pids []int, inodes []uint64) (map[uint64]bool, error) {
 	held := map[uint64]bool{}
 	for _, pid := range pids {
 		s, err := readStat(pid)
+		if starved(err) {
+			return held, fmt.Errorf("sockets of process %d: %w", pid, err)
+		}
 		if err != nil || s.dead() {
 			continue
 		}

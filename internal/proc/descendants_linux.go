@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -20,13 +21,19 @@ func Descendants(leader int) ([]Process, error) {
 		pid := queue[0]
 		queue = queue[1:]
 		s, err := readStat(pid)
+		if starved(err) {
+			return nil, fmt.Errorf("descendants of %d: %w", leader, err)
+		}
 		if err != nil || s.dead() || slices.ContainsFunc(out, func(p Process) bool { return p.PID == pid }) {
 			continue
 		}
 		out = append(out, Process{
 			PID: pid, PPID: s.ppid, PGID: s.pgid, Session: s.session, StartTime: s.start, State: s.state, UID: uidOf(pid),
 		})
-		children, _ := childLists("/proc/" + strconv.Itoa(pid))
+		children, err := childLists("/proc/" + strconv.Itoa(pid))
+		if starved(err) {
+			return nil, fmt.Errorf("descendants of %d: %w", leader, err)
+		}
 		queue = append(queue, children...)
 	}
 	return out, nil

@@ -32,13 +32,21 @@ func (p *looked) look(t threads, deep bool) error {
 	unseen := t.denied
 	if len(p.epolls) > 0 {
 		if p.count < deepLimit || deep {
-			unseen = p.readEpolls() || unseen
+			hidden, err := p.readEpolls()
+			if err != nil {
+				return err
+			}
+			unseen = hidden || unseen
 		} else {
 			p.view.skipped = true
 		}
 	}
 	if len(p.sockets) > 0 {
-		unseen = p.readWaits(t) || unseen
+		hidden, err := p.readWaits(t)
+		if err != nil {
+			return err
+		}
+		unseen = hidden || unseen
 	}
 	idle := p.view.idle()
 	waits := len(p.view.polled) > 0 || len(p.view.accepting) > 0
@@ -106,10 +114,14 @@ func (p *looked) readLinksAt(dirfd int, names []string) error {
 	return nil
 }
 
-// readEpolls looks for the sockets in the epoll sets. It reports whether there was one that it may not read.
-func (p *looked) readEpolls() (unseen bool) {
+// readEpolls looks for the sockets in the epoll sets. It reports whether there was one that it may not read; the error
+// is one of starved.
+func (p *looked) readEpolls() (unseen bool, err error) {
 	for _, fd := range p.epolls {
 		info, err := os.ReadFile(p.files + "fdinfo/" + strconv.Itoa(fd))
+		if starved(err) {
+			return false, err
+		}
 		if err != nil {
 			unseen = unseen || !gone(err)
 			continue
@@ -118,7 +130,7 @@ func (p *looked) readEpolls() (unseen bool) {
 			p.entry(e)
 		}
 	}
-	return unseen
+	return unseen, nil
 }
 
 // entry judges one entry of an epoll set. It is matched by inode: the number under which the socket was added may
@@ -141,8 +153,8 @@ func (p *looked) entry(e epollEntry) {
 }
 
 // readWaits looks at the system calls in which the threads are blocked. It reports whether the memory that one of
-// them points to may not be read.
-func (p *looked) readWaits(t threads) (unseen bool) {
+// them points to may not be read; the error is one of starved.
+func (p *looked) readWaits(t threads) (unseen bool, err error) {
 	var mem *os.File
 	defer func() {
 		if mem != nil {
@@ -165,12 +177,14 @@ func (p *looked) readWaits(t threads) (unseen bool) {
 			continue
 		}
 		if mem == nil {
-			var err error
-			if mem, err = os.Open(p.files + "mem"); err != nil {
-				return !gone(err)
+			mem, err = os.Open(p.files + "mem")
+			switch {
+			case starved(err):
+				return false, err
+			case err != nil:
+				return !gone(err), nil
 			}
 		}
-		var err error
 		if isPoll {
 			err = p.readPoll(mem, c.args[0], c.args[1])
 		} else {
@@ -178,7 +192,7 @@ func (p *looked) readWaits(t threads) (unseen bool) {
 		}
 		unseen = unseen || err != nil && denied(err)
 	}
-	return unseen
+	return unseen, nil
 }
 
 // maxPolled bounds what is read of one array; no process has more descriptors unless fs.nr_open was raised.

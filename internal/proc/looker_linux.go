@@ -38,7 +38,7 @@ type memory struct {
 
 // Look looks at the processes and tells what they do with the sockets of these inodes. A process that ends meanwhile
 // is no error and shows nothing. What cannot be seen is in the Sight, not in the error, which tells only that
-// looking is impossible here.
+// looking is impossible here, or, where Starved says so, at this moment: then nothing at all was seen.
 //
 // The permissions needed are PTRACE_MODE_READ for descriptors and epoll sets, and PTRACE_MODE_ATTACH for the system
 // calls of threads and the memory they point to (ptrace(2)). A 32-bit program on a 64-bit kernel is seen by its epoll
@@ -57,7 +57,10 @@ func (l *Looker) Look(pids []int, inodes []uint64) (Sight, error) {
 		if _, twice := now[pid]; twice {
 			continue
 		}
-		m, ok := l.process(pid, inodes)
+		m, ok, err := l.process(pid, inodes)
+		if err != nil {
+			return Sight{}, fmt.Errorf("look at process %d: %w", pid, err)
+		}
 		if !ok {
 			continue
 		}
@@ -89,35 +92,47 @@ func (l *Looker) prepare() error {
 	return nil
 }
 
-// process looks at one process; ok is false if there is none.
-func (l *Looker) process(pid int, inodes []uint64) (m memory, ok bool) {
-	s, err := readStat(pid)
-	if err != nil {
-		return blindUnlessGone(pid, err)
+// process looks at one process; ok is false if there is none. The error is one of starved alone.
+func (l *Looker) process(pid int, inodes []uint64) (m memory, ok bool, err error) {
+	m, ok, err = l.lookAt(pid, inodes)
+	switch {
+	case err == nil, starved(err):
+		return m, ok, err
 	}
-	if s.dead() {
-		return memory{}, false
+	m, ok = blindUnlessGone(pid, err)
+	return m, ok, nil
+}
+
+// lookAt looks at one process.
+func (l *Looker) lookAt(pid int, inodes []uint64) (m memory, ok bool, err error) {
+	s, err := readStat(pid)
+	if err != nil || s.dead() {
+		return memory{}, false, err
 	}
 	// The order matters: how often the threads have run is read before anything that they could change.
 	threads, err := readThreads(pid)
 	if err != nil {
-		return blindUnlessGone(pid, err)
+		return memory{}, false, err
 	}
 	quiet := threads.quiet()
 	old, known := l.memory[pid]
 	if known && quiet != nil && old.start == s.start && old.deep == l.Deep &&
 		slices.Equal(old.inodes, inodes) && maps.Equal(old.quiet, quiet) {
-		return old, true
+		return old, true, nil
 	}
 	v := newView()
 	p := looked{files: filesOf(s), inodes: inodes, sockfs: l.sockfs, view: v}
 	if err := p.look(threads, l.Deep); err != nil {
-		return blindUnlessGone(pid, err)
+		return memory{}, false, err
 	}
-	if again, err := readStat(pid); err != nil || again.start != s.start || again.dead() {
-		return memory{}, false
+	again, err := readStat(pid)
+	if starved(err) {
+		return memory{}, false, err
 	}
-	return memory{start: s.start, quiet: quiet, inodes: inodes, deep: l.Deep, seen: v}, true
+	if err != nil || again.start != s.start || again.dead() {
+		return memory{}, false, nil
+	}
+	return memory{start: s.start, quiet: quiet, inodes: inodes, deep: l.Deep, seen: v}, true, nil
 }
 
 // blindUnlessGone decides what a failed look means: the process has ended, or it may not be looked at.

@@ -57,7 +57,9 @@ func findMembers(leader int, token string, before uint64, retries int) ([]Proces
 		byParent[s.ppid] = append(byParent[s.ppid], pid)
 		mine, empty := leader > 0 && (pid == leader || s.session == leader) && (before == 0 || s.start <= before), false
 		if !mine && token != "" {
-			mine, empty = carries(s, entry)
+			if mine, empty, err = carries(s, entry); err != nil {
+				return nil, fmt.Errorf("members of %d: %w", leader, err)
+			}
 		}
 		switch {
 		case pid == self:
@@ -73,7 +75,10 @@ func findMembers(leader int, token string, before uint64, retries int) ([]Proces
 			return nil, os.NewSyscallError("poll", err)
 		}
 		bare = slices.DeleteFunc(bare, func(s stat) bool {
-			mine, empty := carries(s, entry)
+			mine, empty, err := carries(s, entry)
+			if err != nil {
+				return false
+			}
 			if mine {
 				in[s.pid] = true
 				queue = append(queue, s.pid)
@@ -148,31 +153,41 @@ func signalExactly(p Process, sig unix.Signal) error {
 	return SignalPidfd(fd, sig)
 }
 
-// snapshot reads the stat line of every process; one that ends meanwhile is left out.
+// snapshot reads the stat line of every process; one that ends meanwhile, or is hidden, is left out.
 func snapshot() (map[int]stat, error) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		return nil, err
 	}
-	numbers := pids()
+	numbers, err := pids()
+	if err != nil {
+		return nil, err
+	}
 	all := make(map[int]stat, len(numbers))
 	for _, pid := range numbers {
-		if s, err := readStat(pid); err == nil {
+		switch s, err := readStat(pid); {
+		case err == nil:
 			all[pid] = s
+		case starved(err):
+			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// carries reports whether the environment has the entry, and whether it is empty in a process that has one.
-func carries(s stat, entry []byte) (yes, empty bool) {
+// carries reports whether the environment has the entry, and whether it is empty in a process that has one. One that
+// may not be read has not; the error says that none can be read now.
+func carries(s stat, entry []byte) (yes, empty bool, err error) {
 	if s.kernel || s.dead() {
-		return false, false
+		return false, false, nil
 	}
 	environ, err := os.ReadFile(filesOf(s) + "environ")
-	if err != nil {
-		return false, false
+	if starved(err) {
+		return false, false, err
 	}
-	return hasVariable(environ, entry), len(environ) == 0
+	if err != nil {
+		return false, false, nil
+	}
+	return hasVariable(environ, entry), len(environ) == 0, nil
 }
 
 // WithVariable returns the living processes whose environment has an entry that begins with prefix, without the calling

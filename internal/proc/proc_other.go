@@ -126,3 +126,6 @@ func Holds([]int, []uint64) (map[uint64]bool, error) { return nil, errOther }
 
 // PassiveOpens is not supported here.
 func PassiveOpens() (uint64, error) { return 0, errOther }
+
+// Starved reports nothing here.
+func Starved(error) bool { return false }

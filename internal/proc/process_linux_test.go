@@ -153,7 +153,11 @@ func TestMembersByToken(t *testing.T) {
 			t.Fatalf("%d are left", left)
 		}
 	}
-	for _, pid := range deadChildren() {
+	dead, err := deadChildren()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range dead {
 		if pid != k.pid {
 			if err := reap(pid); err != nil {
 				t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,12 +57,16 @@ func (r *Reaper) Run(ctx context.Context) {
 	signal.Notify(sigchld, unix.SIGCHLD)
 	defer signal.Stop(sigchld)
 	for {
-		r.pass()
+		var later <-chan time.Time
+		if !r.pass() {
+			later = time.After(reapAgain)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-sigchld:
 		case <-r.kick:
+		case <-later:
 		}
 	}
 }
@@ -110,8 +115,11 @@ func (r *Reaper) Release(pid int) error {
 // Reaped returns how many strangers have been reaped so far.
 func (r *Reaper) Reaped() uint64 { return r.reaped.Load() }
 
-// pass looks at all children once and reports those that have ended.
-func (r *Reaper) pass() {
+// reapAgain is when strangers are looked for again that could not be found for want of descriptors or memory.
+const reapAgain = time.Second
+
+// pass looks at all children once and reports those that have ended. It returns false if strangers may be left.
+func (r *Reaper) pass() (all bool) {
 	type report struct {
 		exited func(Exit)
 		exit   Exit
@@ -134,33 +142,36 @@ func (r *Reaper) pass() {
 			_ = reap(pid)
 		}
 	}
-	r.reapStrangers()
+	all = r.reapStrangers()
 	r.mu.Unlock()
 	for _, p := range reports {
 		if p.exited != nil {
 			p.exited(p.exit)
 		}
 	}
+	return all
 }
 
-// reapStrangers reaps every dead child that was not started here. The caller holds r.mu.
-func (r *Reaper) reapStrangers() {
+// reapStrangers reaps every dead child that was not started here, and reports whether it could look at all of them.
+// The caller holds r.mu.
+func (r *Reaper) reapStrangers() (all bool) {
 	for {
 		// As long as no child of ours is held the first dead child tells everything, without a look at /proc.
 		pid, ok := peekAny()
 		if !ok {
-			return
+			return true
 		}
 		if _, ours := r.children[pid]; ours {
 			break
 		}
 		if reap(pid) != nil {
-			return
+			return true
 		}
 		r.reaped.Add(1)
 	}
 	// waitid(P_ALL, WNOWAIT) would return the same held zombie for ever, and a stranger behind it would stay.
-	for _, pid := range deadChildren() {
+	dead, err := deadChildren()
+	for _, pid := range dead {
 		if _, ours := r.children[pid]; ours {
 			continue
 		}
@@ -168,4 +179,5 @@ func (r *Reaper) reapStrangers() {
 			r.reaped.Add(1)
 		}
 	}
+	return err == nil
 }

@@ -28,7 +28,8 @@ func running(t *testing.T) *Reaper {
 		cancel()
 		done.Wait()
 		if _, err := waitid(unix.P_ALL, 0, unix.WNOWAIT); !errors.Is(err, unix.ECHILD) {
-			t.Errorf("children are left: %v, zombies %v", err, deadChildren())
+			dead, deadErr := deadChildren()
+			t.Errorf("children are left: %v, zombies %v (%v)", err, dead, deadErr)
 		}
 	})
 	return r

@@ -19,6 +19,16 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
+// starved reports whether err says nothing of the process that was looked at, but that this one, or the machine, is
+// short of something: RLIMIT_NOFILE (getrlimit(2)), fs.file-max, memory. Who took it for "not there" would find every
+// process gone at such a moment.
+func starved(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// Starved is starved for callers that decide by an error of this package.
+func Starved(err error) bool { return starved(err) }
+
 // filesOf returns the directory under /proc where the descriptors, memory and environment of the process are. Those
 // of a main thread that has ended are empty; any other thread shows what they all share.
 func filesOf(s stat) string {
@@ -26,7 +36,7 @@ func filesOf(s stat) string {
 	if !s.headless() {
 		return dir
 	}
-	threads, err := os.ReadDir(dir + "task")
+	threads, err := os.ReadDir(dir + "task") // where this one is starved, what is asked of dir next is as well
 	if err != nil {
 		return dir
 	}

@@ -32,7 +32,11 @@ func readThreads(pid int) (threads, error) {
 		if err != nil {
 			continue
 		}
-		t := thread{tid: tid, runs: readRuns(dir + "/" + e.Name() + "/schedstat")}
+		runs, err := readRuns(dir + "/" + e.Name() + "/schedstat")
+		if err != nil {
+			return threads{}, err
+		}
+		t := thread{tid: tid, runs: runs}
 		line, err := os.ReadFile(dir + "/" + e.Name() + "/syscall")
 		switch {
 		case err == nil:
@@ -44,6 +48,8 @@ func readThreads(pid int) (threads, error) {
 			t.call = call
 		case gone(err):
 			continue
+		case starved(err):
+			return threads{}, err
 		default:
 			// Not allowed, or a kernel without CONFIG_HAVE_ARCH_TRACEHOOK.
 			all.denied = true
@@ -54,21 +60,21 @@ func readThreads(pid int) (threads, error) {
 }
 
 // readRuns reads the third number of a thread's schedstat, the count of its time slices (Documentation/scheduler/
-// sched-stats.rst). It is zero without CONFIG_SCHED_INFO.
-func readRuns(path string) uint64 {
+// sched-stats.rst). It is zero without CONFIG_SCHED_INFO. The error is one of starved.
+func readRuns(path string) (uint64, error) {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
+	if starved(err) {
+		return 0, err
 	}
 	f := bytes.Fields(b)
-	if len(f) < 3 {
-		return 0
+	if err != nil || len(f) < 3 {
+		return 0, nil
 	}
 	n, err := strconv.ParseUint(string(f[2]), 10, 64)
 	if err != nil {
-		return 0
+		return 0, nil
 	}
-	return n
+	return n, nil
 }
 
 // quiet returns how often each thread has run, or nil if that does not prove anything: a thread was running, or is

@@ -80,32 +80,34 @@ func waitStatus(code, status int32) unix.WaitStatus {
 	return unix.WaitStatus(status & 0x7f)
 }
 
-// deadChildren returns the zombies whose parent is this process.
-func deadChildren() []int {
-	children, ok := childList()
-	if !ok {
-		// CONFIG_PROC_CHILDREN is off in many kernels.
-		children = pids()
+// deadChildren returns the zombies whose parent is this process. The error says that not all can be found now.
+func deadChildren() (dead []int, err error) {
+	children, err := childLists("/proc/self")
+	if err != nil && !starved(err) {
+		children, err = pids() // CONFIG_PROC_CHILDREN is off in many kernels
+	}
+	if err != nil {
+		return nil, err
 	}
 	self := os.Getpid()
-	var dead []int
 	for _, pid := range children {
-		if s, err := readStat(pid); err == nil && s.ppid == self && s.dead() {
+		s, readErr := readStat(pid)
+		switch {
+		case starved(readErr):
+			err = readErr
+		case readErr == nil && s.ppid == self && s.dead():
 			dead = append(dead, pid)
 		}
 	}
-	return dead
+	return dead, err
 }
 
-// childList returns the children of this process, and whether the kernel tells.
-func childList() (children []int, ok bool) { return childLists("/proc/self") }
-
 // childLists reads DIR/task/TID/children of one process (man proc_tid_children(5), Linux 3.5): each thread has a list
-// of its own. A thread that ends meanwhile has none.
-func childLists(dir string) (children []int, ok bool) {
+// of its own. A thread that ends meanwhile has none. The error says that the kernel does not tell, or not now.
+func childLists(dir string) (children []int, err error) {
 	threads, err := os.ReadDir(dir + "/task")
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	for _, t := range threads {
 		b, err := os.ReadFile(dir + "/task/" + t.Name() + "/children")
@@ -113,7 +115,7 @@ func childLists(dir string) (children []int, ok bool) {
 			if _, gone := os.Stat(dir + "/task/" + t.Name()); gone != nil {
 				continue
 			}
-			return nil, false
+			return nil, err
 		}
 		for f := range bytes.FieldsSeq(b) {
 			if pid, err := strconv.Atoi(string(f)); err == nil {
@@ -121,23 +123,25 @@ func childLists(dir string) (children []int, ok bool) {
 			}
 		}
 	}
-	return children, true
+	return children, nil
 }
 
 // pids returns the numbers of all processes that /proc shows.
-func pids() []int {
+func pids() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer dir.Close()
-	// A part of the list is better than none: what is missing is found by the next pass.
-	names, _ := dir.Readdirnames(-1)
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
 	found := make([]int, 0, len(names))
 	for _, n := range names {
 		if pid, err := strconv.Atoi(n); err == nil {
 			found = append(found, pid)
 		}
 	}
-	return found
+	return found, nil
 }
