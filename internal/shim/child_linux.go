@@ -18,21 +18,32 @@ func init() { Init() }
 // package is enough, since its own init calls it; calling it again from the
 // init of a command or a test binary says so where it can be read.
 func Init() {
-	if _, ok := syscall.Getenv(marker); !ok || !namedShim() {
+	if _, ok := syscall.Getenv(marker); !ok {
+		return
+	}
+	c := &child{control: controlFD, spec: &Spec{}}
+	named, err := namedShim()
+	switch {
+	case err != nil:
+		// Whoever carries the marker is a shim; to go on would be to become handoverd.
+		c.fail(failed("receive", cmdline, "", err))
+	case !named:
 		return
 	}
 	// Already so during initialisation; said again for a caller elsewhere.
 	runtime.LockOSThread()
-	c := &child{control: controlFD, spec: &Spec{}}
 	c.run()
 }
 
-// namedShim looks at argv[0], which package os would know, had it been
-// initialised.
-func namedShim() bool {
-	b, err := readSmall("/proc/self/cmdline")
-	return err == nil && len(b) > len(programName) &&
-		string(b[:len(programName)]) == programName && b[len(programName)] == 0
+// cmdline has argv[0] (proc_pid_cmdline(5)), which package os would know, had it
+// been initialised.
+const cmdline = "/proc/self/cmdline"
+
+// namedShim reports whether argv[0] is that of a shim.
+func namedShim() (bool, error) {
+	b, err := readSmall(cmdline)
+	return len(b) > len(programName) &&
+		string(b[:len(programName)]) == programName && b[len(programName)] == 0, err
 }
 
 // child is the shim itself.
