@@ -37,6 +37,7 @@ type keeping struct {
 	fault  string            // what it could not do
 
 	process heldProcess // for the state file
+	behind  bool        // not everything could be sent to it
 	claim   *os.File    // proves to a keeper that the runtime directory is ours
 	resent  time.Time
 }
@@ -117,7 +118,7 @@ func (l *loop) syncKeeper() {
 	if k.client == nil {
 		return
 	}
-	if k.fault != "" && time.Since(k.resent) > resendAfter {
+	if k.fault != "" && !k.behind && time.Since(k.resent) > resendAfter {
 		k.fault, k.resent, k.sent = "", time.Now(), map[string]uint64{}
 	}
 	items, ids := l.keepable()
@@ -137,13 +138,35 @@ func (l *loop) syncKeeper() {
 	slices.Sort(gone)
 	err := k.client.Drop(gone)
 	if err == nil {
+		for _, name := range gone {
+			delete(k.sent, name)
+		}
 		err = k.client.Keep(items)
+	}
+	if errors.Is(err, unix.ETOOMANYREFS) {
+		l.notKept(err)
+		return
 	}
 	if err != nil {
 		l.keeperLost(k.client, fmt.Errorf("it does not take what it is given: %w", err))
 		return
 	}
 	k.sent = ids
+	if k.behind {
+		k.behind, k.fault = false, ""
+		l.log.Info("the keeper holds everything again", "pid", k.pid)
+	}
+}
+
+// notKept notes that descriptors cannot be sent now: there are more under way than
+// RLIMIT_NOFILE, of all processes of this user together (unix(7)), which is no fault
+// of the keeper's. What it has it holds, and the rest is sent again within tryAgain.
+func (l *loop) notKept(err error) {
+	k := &l.keep
+	if !k.behind {
+		l.log.Error("the keeper does not hold everything", "err", err)
+	}
+	k.behind, k.fault = true, err.Error()
 }
 
 // startKeeper starts a keeper, connects to it and gives it everything.
@@ -158,7 +181,7 @@ func (l *loop) startKeeper() {
 		l.laterKeeper()
 		return
 	}
-	l.save() // which process it is: the next handoverd may have to end it
+	_ = l.save(&l.state) // which process it is: the next handoverd may have to end it
 	l.watchKeeper()
 	l.syncKeeper()
 }
@@ -261,7 +284,7 @@ func (l *loop) keeperLost(c *keeper.Client, err error) {
 	}
 	l.log.Warn("the keeper is lost, another one is started", "pid", k.pid, "err", err)
 	_ = c.Close()
-	k.client, k.sent = nil, nil
+	k.client, k.sent, k.behind = nil, nil, false
 	l.killKeeper()
 	if time.Since(k.began) < keeperSteady {
 		l.laterKeeper()

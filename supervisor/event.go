@@ -81,6 +81,12 @@ type (
 		at
 		Reason string
 	}
+	// evUnwritten says that the state in which it was spawned, told to go or
+	// committed cannot be written.
+	evUnwritten struct {
+		at
+		Reason string
+	}
 	evHello    struct{ at } // it speaks the child protocol
 	evNotify   struct{ at } // it sent some sd_notify message
 	evAnswered struct{ at } // it said draining
@@ -144,6 +150,7 @@ func (evQuiet) isEvent()       {}
 func (evLeft) isEvent()        {}
 func (evSpawned) isEvent()     {}
 func (evSpawnFailed) isEvent() {}
+func (evUnwritten) isEvent()   {}
 func (evHello) isEvent()       {}
 func (evNotify) isEvent()      {}
 func (evAnswered) isEvent()    {}

@@ -277,6 +277,9 @@ func (l *loop) setTimer(timer *time.Timer) {
 			next = t
 		}
 	}
+	if again := l.turned.Add(tryAgain); (l.saveErr != nil || l.keep.behind) && (next == 0 || again < next) {
+		next = again
+	}
 	timer.Stop()
 	if next != 0 {
 		timer.Reset(max(0, next.Until()))
@@ -293,10 +296,8 @@ func (l *loop) turn(e event) {
 	l.turned = now
 	l.manager.hear(e)
 	old := l.state
-	next, actions := transition(old, e, now)
-	l.state = next
-	l.save()
-	l.report(&old, &next)
+	actions := l.decide(e, now)
+	l.report(&old, &l.state)
 	for _, a := range actions {
 		l.act(a)
 	}
@@ -314,14 +315,18 @@ func (l *loop) turn(e event) {
 	l.tellManager()
 }
 
-// save writes the state file. If that fails what serves goes on serving; the
-// next turn tries again.
-func (l *loop) save() {
-	err := l.dir.save(&l.state, l.held())
-	if err != nil && (l.saveErr == nil || err.Error() != l.saveErr.Error()) {
-		l.log.Error("state not written", "err", err)
+// save writes the state file. If that fails what serves goes on serving; the next
+// turn tries again, which comes within tryAgain.
+func (l *loop) save(s *State) error {
+	err := l.dir.save(s, l.held())
+	switch {
+	case err != nil && (l.saveErr == nil || err.Error() != l.saveErr.Error()):
+		l.log.Error("state not written: reloads are refused until it is", "err", err)
+	case err == nil && l.saveErr != nil:
+		l.log.Info("state written again")
 	}
 	l.saveErr = err
+	return err
 }
 
 // install takes what a preparation has made.

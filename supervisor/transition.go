@@ -110,6 +110,8 @@ func (m *machine) record(e event) {
 		if svc, g := m.find(e.at); g != nil {
 			m.spawnFailed(svc, g, e.Reason)
 		}
+	case evUnwritten:
+		m.unwritten(e)
 	case evExited:
 		if svc, g := m.find(e.at); g != nil && !g.Exited {
 			m.exited(svc, g, e.Status)
