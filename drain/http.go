@@ -54,8 +54,9 @@ import (
 // The fields are set before Serve and not changed after it.
 type Server struct {
 	// Age bounds the life of a connection. One that is asked to leave gets
-	// "Connection: close" with its next response, or GOAWAY at once on HTTP/2.
-	// The zero value sets no bound.
+	// "Connection: close" with its next response, or GOAWAY at once on HTTP/2. A
+	// hijacked one can be asked by its handler alone, and is left to that: see
+	// Streams. The zero value sets no bound.
 	Age Age
 
 	// Window spreads the leave: each connection is asked at a random moment of

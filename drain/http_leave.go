@@ -81,6 +81,9 @@ func (m *member) arm(d time.Duration, f func()) {
 // expire asks a connection to leave that has reached its age, and gives it its
 // grace.
 func (s *Server) expire(m *member) {
+	if m.isHijacked() {
+		return
+	}
 	m.http.asked.Store(true)
 	if h := m.http.h2.Load(); h != nil {
 		h.goAway()
@@ -92,10 +95,17 @@ func (s *Server) expire(m *member) {
 
 // cut closes a connection under its owner's hands.
 func (m *member) cut() {
+	if m.isHijacked() {
+		return // it was never asked
+	}
 	// It is closed for being open too long; how that ends is no news.
 	_ = m.conn.Close()
 	m.leave()
 }
+
+// isHijacked tells whether a connection belongs to a handler, which alone can say
+// goodbye on it.
+func (m *member) isHijacked() bool { return http.ConnState(m.state.Load()) == http.StateHijacked }
 
 // begin starts the clocks of a leave and returns what stops them.
 func (s *Server) begin(ctx context.Context) (stop func()) {

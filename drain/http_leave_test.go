@@ -206,6 +206,41 @@ func TestConnectionAge(t *testing.T) {
 	})
 }
 
+// A hijacked connection has no next response: to cut it at its grace would be to
+// cut it without a word.
+func TestConnectionAgeOfHijacked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipeListener()
+		goodbye := make(chan struct{})
+		s := drain.HTTP(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-goodbye
+			_, _ = io.WriteString(conn, "bye")
+			_ = conn.Close()
+		})})
+		s.Age = drain.Age{Max: time.Hour, Jitter: -1, Grace: time.Minute}
+		go s.Serve(l)
+		young, old := dialPipe(t, l), dialPipe(t, l)
+		young.send(get) // hijacked before its age
+		time.Sleep(time.Hour + time.Second)
+		old.send(get) // and between age and grace
+		time.Sleep(24 * time.Hour)
+		close(goodbye)
+		for _, c := range []*client{young, old} {
+			if b, err := io.ReadAll(c.br); string(b) != "bye" || err != nil {
+				t.Errorf("got %q, %v", b, err)
+			}
+		}
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // On HTTP/2 an aged connection is told at once, with a GOAWAY.
 func TestConnectionAgeHTTP2(t *testing.T) {
 	r := newRigOf(t, &http.Server{Handler: http.HandlerFunc(hello), Protocols: h2c()}, func(s *drain.Server) {

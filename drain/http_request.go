@@ -179,7 +179,7 @@ func (s *Server) stragglers() []Straggler {
 	s.live.mu.Unlock()
 	s.group.mu.Lock()
 	for m := range s.group.members {
-		if http.ConnState(m.state.Load()) == http.StateHijacked {
+		if m.isHijacked() {
 			list = append(list, Straggler{Connection, m.name(), now.Sub(m.since)})
 		}
 	}
