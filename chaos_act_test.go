@@ -26,8 +26,8 @@ var chaosActs = []struct {
 	{"reload of all", 3, func(c *chaos) { c.reload() }},
 	{"reload of one", 5, func(c *chaos) { c.reload(c.pick(chaosServices)) }},
 	{"reload by SIGHUP", 3, (*chaos).hup},
-	{"a generation killed", 6, func(c *chaos) { c.slay(c.pick(chaosServices[:3])) }},
-	{"handoverd killed", 4, (*chaos).slaySupervisor},
+	{"a generation killed", 9, func(c *chaos) { c.slay(c.pick(chaosServices[:3])) }},
+	{"handoverd killed", 5, (*chaos).slaySupervisor},
 	{"the keeper killed", 1, (*chaos).slayKeeper},
 	{"crash in init", 2, func(c *chaos) { c.misbehave("crash-init", "crash-accepting") }},
 	{"dies in settle", 2, func(c *chaos) { c.misbehave("ready-then-die", "raw-ready-then-die") }},
@@ -40,7 +40,7 @@ var chaosActs = []struct {
 
 // act does one of them, after a pause.
 func (c *chaos) act() {
-	c.pause(400 * time.Millisecond)
+	c.pause(250 * time.Millisecond)
 	sum := 0
 	for _, a := range chaosActs {
 		sum += a.weight

@@ -195,7 +195,7 @@ type traffic struct {
 // load starts it and waits until it is served.
 func (s *scene) load(name string, l drill.Load) *traffic {
 	s.t.Helper()
-	l.Duration, l.Timeout = 5*time.Minute, 30*time.Second
+	l.Duration, l.Timeout = cmp.Or(l.Duration, 5*time.Minute), 30*time.Second
 	run, err := drill.Start(context.Background(), l)
 	if err != nil {
 		s.t.Fatal(err)
