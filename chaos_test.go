@@ -101,6 +101,7 @@ func (c *chaos) write() {
 		}
 		if name == "raw" {
 			p.mode, p.when = "accept-notify", "notify"
+			p.socket += fmt.Sprintf("\nown = { listen = \"unix://%s/own.${HANDOVER_GENERATION}\", per_generation = true }", c.Dir)
 		}
 		text += p.toml(c.t, c.Daemon)
 	}
