@@ -17,6 +17,10 @@ func (l *loop) sweepFiles() {
 		}
 	}
 	for _, name := range filesIn(l.dir.file("log")) {
+		if strings.HasPrefix(name, besidePrefix) { // of a check or a probe, whose outcome nobody waits for any more
+			_ = os.Remove(l.dir.file("log", name))
+			continue
+		}
 		a, ok := parseAt(strings.TrimSuffix(name, markSuffix))
 		if !ok || l.children[a] != nil {
 			continue

@@ -37,12 +37,15 @@ func besideSpec(spec *Spec, argv []string, h *handout, n int) (*shim.Spec, error
 	return sh, nil
 }
 
+// besidePrefix begins the names of the files for their output, below those of generations.
+const besidePrefix = ".beside-"
+
 // runBeside runs such a program to its end, and ends it and all that it started at
 // the limit or when ctx ends. It returns the end of what it has written; the error is
 // nil only for exit status 0. It is called beside the loop, from a goroutine that Run waits
 // for; fds are borrowed.
 func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token string, limit time.Duration) (text []byte, err error) {
-	out, err := os.CreateTemp(filepath.Join(l.dir.path, "log"), ".beside-*")
+	out, err := os.CreateTemp(filepath.Join(l.dir.path, "log"), besidePrefix+"*")
 	if err != nil {
 		return nil, err
 	}
