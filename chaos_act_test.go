@@ -48,10 +48,28 @@ func (c *chaos) act() {
 	n := c.rand.IntN(sum)
 	for _, a := range chaosActs {
 		if n -= a.weight; n < 0 {
-			c.done[a.name]++
+			c.did(a.name)
 			a.do(c)
 			return
 		}
+	}
+}
+
+// did counts an act, and has it in handoverd's log, between the lines of what came of it.
+func (c *chaos) did(name string) {
+	c.done[name]++
+	c.logLine("%s", name)
+}
+
+func (c *chaos) logLine(format string, args ...any) {
+	c.t.Helper()
+	f, err := os.OpenFile(c.logFile(), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := fmt.Fprintf(f, "%s soak: %s\n", time.Now().UTC().Format("15:04:05.000"), fmt.Sprintf(format, args...)); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
@@ -116,6 +134,7 @@ func (c *chaos) slayGeneration(service string, g supervisor.GenerationStatus) {
 	}
 	// Before the signal: what happens right after it is its doing.
 	c.killed[service][g.Generation] = true
+	c.logLine("%s generation %d is killed while %s", service, g.Generation, g.Phase)
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		c.t.Fatalf("SIGKILL to %s generation %d: %v", service, g.Generation, err)
 	}
@@ -153,7 +172,7 @@ func (c *chaos) slaySupervisor() {
 	if c.rand.IntN(4) == 0 {
 		at := c.rand.IntN(len(st.Services))
 		if svc := st.Services[at]; svc.Name != "proxy" && len(svc.Generations) > 0 {
-			c.done["… and a generation with it"]++
+			c.did("… and a generation with it")
 			if g := svc.Generations[len(svc.Generations)-1]; g.PID > 0 {
 				c.slayGeneration(svc.Name, g)
 			}
@@ -162,7 +181,7 @@ func (c *chaos) slaySupervisor() {
 	c.pause(2 * time.Second)
 	c.Start()
 	if c.rand.IntN(3) == 0 {
-		c.done["… and the next one as well"]++
+		c.did("… and the next one as well")
 		c.pause(150 * time.Millisecond)
 		c.Kill()
 		c.Start()

@@ -198,6 +198,9 @@ func TestChaos(t *testing.T) {
 	c.tell(time.Since(begin))
 	c.account()
 	c.Stop()
+	if t.Failed() {
+		keepLog(t, "chaos", c.Daemon)
+	}
 }
 
 // others are what else may not grow.
