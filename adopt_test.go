@@ -335,7 +335,7 @@ func TestStateSetAside(t *testing.T) {
 			if tt.name == "damaged" {
 				text = text[:len(text)/2]
 			} else {
-				text = []byte(strings.Replace(string(text), `"version":1`, `"version":99`, 1))
+				text = []byte(strings.Replace(string(text), `"version":2`, `"version":99`, 1))
 			}
 			if err := os.WriteFile(path, text, 0o600); err != nil {
 				t.Fatal(err)

@@ -50,6 +50,12 @@ func (l *loop) act(a action) {
 		l.noteLine(a)
 	case acGiveUp:
 		l.queue(evGiveUp{a.Service})
+	case acUpgradeAnswer:
+		l.upgradeAnswer(a)
+	case acRehearse:
+		l.rehearse(a)
+	case acUpgradeDone:
+		l.upgradeDone(a.UpgradeResult)
 	case acExit:
 		l.code, l.exit = a.Code, true
 	}

@@ -54,6 +54,9 @@ func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[strin
 	} else {
 		hears = true
 	}
+	if !c.adopted || l.up.dry {
+		return hears // the reaper tells its end, or nobody wants to know
+	}
 	if err := c.openExit(); err != nil {
 		l.log.Error("its end will not be seen", "service", c.Service, "gen", c.Gen, "pid", c.pid, "err", err)
 	} else {
@@ -84,7 +87,7 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 	}
 	if fd, ok := take(keptNotify); ok {
 		c.notify, err = sdnotify.NewSocket(fd, c.path)
-	} else {
+	} else if !l.up.dry {
 		uid, gid := g.Spec.owner()
 		c.notify, err = sdnotify.Listen(c.path, 0o600, uid, gid)
 	}
@@ -107,6 +110,9 @@ func (l *loop) adoptChannels(g *Generation, c *child, taken map[string]int) erro
 
 // hear begins to read the channels of a generation. Run waits for the readers.
 func (l *loop) hear(c *child) {
+	if l.up.dry {
+		return
+	}
 	if c.ctl != nil {
 		l.readers.Add(1)
 		go l.readControl(c)

@@ -36,6 +36,7 @@ type ControlError struct {
 //	POST /v1/stop?now=1&within=10s          202
 //	POST /v1/lame-duck?service=S&off=1      LameDuckReport, when the wait is over
 //	GET  /v1/events                         lines of Event
+//	POST /v1/upgrade?binary=PATH&within=20s lines of Event, and a ControlError if it is refused
 //	POST /v1/gc                             RuntimeFigures
 //
 // Every request is checked by the caller's credentials (SO_PEERCRED, unix(7)):
@@ -43,10 +44,12 @@ type ControlError struct {
 // It is called when the lock is held, so a socket that is there is a stale one.
 func (s *Supervisor) serveControl() error {
 	path := ControlPath(s.cfg.RuntimeDir)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l, err := listenPrivate(path)
+	l, err := s.listener("control", func() (net.Listener, error) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		return listenPrivate(path)
+	})
 	if err != nil {
 		return err
 	}
@@ -56,15 +59,24 @@ func (s *Supervisor) serveControl() error {
 		IdleTimeout:       30 * time.Second,
 		ConnContext:       withPeer,
 	}
-	s.serveUntilDone(srv, l)
+	s.serveUntilDone("control", srv, l)
 	return nil
 }
 
-// serveUntilDone serves until Run ends; finish waits for the end.
-func (s *Supervisor) serveUntilDone(srv *http.Server, l net.Listener) {
+// serveUntilDone serves until Run ends; finish waits for the end. One that takes over
+// begins with a pause, until its first turn.
+func (s *Supervisor) serveUntilDone(name string, srv *http.Server, l fileListener) {
+	v := newServed(name, srv, l)
+	s.served = append(s.served, v)
+	if h := s.opts.Self.Handed; h != nil {
+		v.paused = make(chan struct{})
+		if h.Rehearsal() {
+			return // nobody is answered
+		}
+	}
 	s.servers.Add(2)
 	go s.closeServer(srv)
-	go s.serve(srv, l)
+	go s.serve(srv, v)
 }
 
 // listenPrivate binds a path that is 0600 from its first instant.
@@ -123,11 +135,12 @@ func allowed(r *http.Request) bool {
 func (s *Supervisor) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.serveStatus)
-	mux.HandleFunc("POST /v1/reload", s.serveReload)
-	mux.HandleFunc("POST /v1/abort", s.serveAbort)
+	mux.HandleFunc("POST /v1/reload", lasting(s.serveReload))
+	mux.HandleFunc("POST /v1/abort", lasting(s.serveAbort))
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
-	mux.HandleFunc("POST /v1/lame-duck", s.serveLameDuck)
-	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("POST /v1/lame-duck", lasting(s.serveLameDuck))
+	mux.HandleFunc("GET /v1/events", lasting(s.serveEvents))
+	mux.HandleFunc("POST /v1/upgrade", lasting(s.serveUpgrade))
 	mux.HandleFunc("POST /v1/gc", s.serveGC)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
@@ -315,6 +328,8 @@ func (l *lines) outcome(o reloadOutcome) {
 		l.fail(http.StatusConflict, "nothing", o.err)
 	case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
 		l.fail(http.StatusConflict, "stopping", o.err)
+	case o.err != nil && upgradeCode(o.err) != "":
+		l.fail(http.StatusConflict, upgradeCode(o.err), o.err)
 	case o.err != nil:
 		l.fail(http.StatusInternalServerError, "internal", o.err)
 	default:

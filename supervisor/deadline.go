@@ -40,6 +40,9 @@ func nextDeadline(s *State, now proc.Instant) proc.Instant {
 	if s.Stop != nil && !s.Stop.Exited {
 		consider(s.Stop.Hard)
 	}
+	if s.Self != nil {
+		consider(s.Self.Until)
+	}
 	return next
 }
 

@@ -18,8 +18,8 @@ func FuzzState(f *testing.F) {
 		}
 		f.Add(mustJSON(&w.state), seed)
 	}
-	f.Add([]byte(`{"version":1,"services":{"a":null},"order":["a"]}`), uint64(1))
-	f.Add([]byte(`{"version":1,"services":{"a":{"name":"a","generations":[null]}},"order":["a"]}`), uint64(1))
+	f.Add([]byte(`{"version":2,"services":{"a":null},"order":["a"]}`), uint64(1))
+	f.Add([]byte(`{"version":2,"services":{"a":{"name":"a","generations":[null]}},"order":["a"]}`), uint64(1))
 	f.Fuzz(func(t *testing.T, text []byte, seed uint64) {
 		var s State
 		if json.Unmarshal(text, &s) != nil || s.validate() != nil {

@@ -25,7 +25,7 @@ func (s *Supervisor) serveHTTP() error {
 	if s.opts.Metrics != nil {
 		admin.Handle("GET /metrics", s.opts.Metrics)
 	}
-	var listeners []net.Listener
+	var listeners []fileListener
 	for _, a := range []struct {
 		key, address string
 		h            http.Handler
@@ -33,7 +33,7 @@ func (s *Supervisor) serveHTTP() error {
 		if a.address == "" {
 			continue
 		}
-		l, err := net.Listen("tcp", a.address)
+		l, err := s.listener(a.key, func() (net.Listener, error) { return net.Listen("tcp", a.address) })
 		if err != nil {
 			for _, open := range listeners {
 				_ = open.Close()
@@ -42,7 +42,7 @@ func (s *Supervisor) serveHTTP() error {
 		}
 		listeners = append(listeners, l)
 		srv := &http.Server{Handler: a.h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-		s.serveUntilDone(srv, l)
+		s.serveUntilDone(a.key, srv, l)
 	}
 	return nil
 }

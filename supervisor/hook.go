@@ -33,6 +33,9 @@ type hookRun struct {
 
 // perform begins the hooks that the state wants and ends those that it does not.
 func (l *loop) perform() {
+	if l.up.resting {
+		return
+	}
 	wanted := l.state.duties()
 	for _, d := range wanted {
 		if l.hooks[d] == nil {
@@ -44,6 +47,7 @@ func (l *loop) perform() {
 				run.spec = g.Spec
 				run.vars = append(run.vars, "HANDOVER_GENERATION="+strconv.Itoa(g.N), "HANDOVER_PID="+strconv.Itoa(g.PID))
 			}
+			l.up.flight.begin()
 			l.readers.Add(1) // Run waits for it
 			go l.duty(ctx, d, run)
 		}
@@ -59,6 +63,7 @@ func (l *loop) perform() {
 // duty carries out one hook and tells how it ended. Run waits for it.
 func (l *loop) duty(ctx context.Context, d duty, run hookRun) {
 	defer l.readers.Done()
+	defer l.up.flight.end(l)
 	var err error
 	stop := &run.spec.Config.Stop
 	switch d.Kind {

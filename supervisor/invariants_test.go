@@ -18,6 +18,7 @@ type ledger struct {
 	committed map[string]string // digest of the spec last committed
 	exits     int
 	exited    bool
+	upgraded  map[int]int // of handoverd itself, by number
 }
 
 // life is what was done to one generation.
@@ -34,16 +35,17 @@ type life struct {
 func newLedger() ledger {
 	return ledger{
 		answered: map[int]int{}, done: map[int]int{}, lamed: map[int]bool{}, lives: map[at]*life{}, numbers: map[string]int{},
-		committed: map[string]string{},
+		committed: map[string]string{}, upgraded: map[int]int{},
 	}
 }
 
 // check checks one step.
 func (w *walk) check(prev *State, e event, next *State, acts []action) {
-	_, restored := e.(evRestored)
-	if restored {
+	back, restored := e.(evRestored)
+	if restored && !back.Whole {
 		w.crashed(prev, next)
 	}
+	w.checkUpgrade(prev, e, next, acts)
 	for _, a := range acts {
 		w.checkAction(prev, e, next, a)
 	}
@@ -59,7 +61,7 @@ func (w *walk) check(prev *State, e event, next *State, acts []action) {
 			w.fail("%s was forgotten with generations", name)
 		}
 	}
-	if !restored { // which calls it off
+	if !restored || back.Whole { // which calls it off
 		w.checkStop(prev, next, acts)
 	}
 	if ev, ok := e.(evSpawned); ok && w.ledger.lives[ev.at] != nil {

@@ -69,6 +69,7 @@ type loop struct {
 	missing   map[string]heldSocket // by key: what could not be taken back, or was closed in a crash loop
 	rules     map[int]Sources       // by user: see sourcesOf
 	ends      Terminations
+	up        upgrading // of handoverd itself
 }
 
 // Run binds the sockets, starts the services and returns when everything has
@@ -78,13 +79,11 @@ type loop struct {
 // runtime directory that cannot be had.
 func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l, err := newLoop(s)
-	if err != nil {
-		s.finish()
-		return 1, err
+	if err == nil {
+		err = errors.Join(s.serveControl(), s.serveHTTP())
 	}
-	if err := errors.Join(s.serveControl(), s.serveHTTP()); err != nil {
-		s.finish()
-		return 1, errors.Join(err, l.dir.close(false))
+	if err != nil {
+		return 1, s.notBegun(l, err)
 	}
 	threadDone := make(chan struct{})
 	l.thread = s.opts.Thread
@@ -96,6 +95,12 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	var cancel context.CancelFunc
 	l.ctx, cancel = context.WithCancel(context.Background())
 	reaping, stopReaping := context.WithCancel(context.Background())
+	first, err := l.takeOver()
+	if err != nil {
+		cancel()
+		stopReaping()
+		return 1, s.notBegun(l, err)
+	}
 	// Every goroutine that is counted in base or readers is waited for below.
 	l.base.Add(1)
 	go l.reap(reaping)
@@ -107,8 +112,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 
 	l.findStore()
 	l.beginLife()
-	l.queue(l.restore())
-	l.startKeeper()
+	l.beginTurns(first)
 	err = l.run(ctx)
 
 	l.leaveStore(err)
@@ -144,6 +148,17 @@ func (s *Supervisor) finish() {
 	s.servers.Wait()
 }
 
+// beginTurns makes the first turn of an image that has taken over, or queues that of
+// any other life. Only then is there a keeper started that was not there.
+func (l *loop) beginTurns(over *evRestored) {
+	if over != nil {
+		l.turn(*over)
+	} else {
+		l.queue(l.restore())
+	}
+	l.startKeeper()
+}
+
 func newLoop(s *Supervisor) (*loop, error) {
 	if err := proc.CheckMount(); err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
@@ -159,7 +174,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	if err := proc.SetSubreaper(); err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
-	dir, err := openRuntimeDir(s.cfg.RuntimeDir)
+	dir, err := s.runtimeDir()
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +200,12 @@ func newLoop(s *Supervisor) (*loop, error) {
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
 	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
 	l.manager = l.meetManager(s.opts.Manager)
-	l.findState(boot)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
+	if h := s.opts.Self.Handed; h != nil {
+		l.up.handed, l.up.dry, out.dry = h, h.rehearsal, h.rehearsal
+		return l, l.findHanded(boot)
+	}
+	l.findState(boot)
 	return l, nil
 }
 
@@ -250,6 +269,9 @@ func (l *loop) run(ctx context.Context) error {
 		if l.exit {
 			return l.fault
 		}
+		if l.tryExec(); len(l.pending) > 0 { // it failed
+			continue
+		}
 		l.setTimer(timer)
 		select {
 		case e := <-l.events:
@@ -297,6 +319,7 @@ func (l *loop) turn(e event) {
 	l.manager.hear(e)
 	old := l.state
 	actions := l.decide(e, now)
+	l.arrive()
 	l.report(&old, &l.state)
 	for _, a := range actions {
 		l.act(a)
@@ -307,6 +330,7 @@ func (l *loop) turn(e event) {
 	l.syncKeeper()
 	l.syncStore()
 	l.scan.update(l.watches())
+	l.stepUpgrade()
 	l.keepAsking()
 	l.lookout.update(l.connections())
 	l.perform()

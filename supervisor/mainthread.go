@@ -1,6 +1,9 @@
 package supervisor
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // MainThread runs functions on one operating system thread, one after the
 // other. A program that asks for a signal at its parent's death gets it when the
@@ -32,6 +35,19 @@ func (t *MainThread) Do(f func()) {
 	done := make(chan struct{})
 	t.calls <- func() { defer close(done); f() }
 	<-done
+}
+
+// Offer runs f on the thread if that takes it within limit, waits for it, and reports
+// whether it did.
+func (t *MainThread) Offer(f func(), limit time.Duration) bool {
+	done := make(chan struct{})
+	select {
+	case t.calls <- func() { defer close(done); f() }:
+	case <-time.After(limit):
+		return false
+	}
+	<-done
+	return true
 }
 
 // lockedThread serves t from a goroutine that locks itself to a thread, for

@@ -52,6 +52,9 @@ type output struct {
 
 	watch *watcher // tells which files have grown
 
+	passing passing
+	dry     bool // nothing is passed on: a pre-flight
+
 	mu      sync.Mutex
 	files   map[at]*followed
 	readers sync.WaitGroup // close waits for them
@@ -128,6 +131,9 @@ func (o *output) add(a at, file *followed) {
 	o.mu.Lock()
 	o.files[a] = file
 	o.mu.Unlock()
+	if o.dry {
+		return
+	}
 	o.readers.Add(1) // close waits for it
 	go o.pass(file)
 }
@@ -188,6 +194,7 @@ func (o *output) pass(f *followed) {
 			f.look()
 		}
 	}
+	defer o.passing.ends.Add(-1)
 	f.mu.Lock()
 	part := f.part
 	f.mu.Unlock()
@@ -232,6 +239,8 @@ func (f *followed) look() int64 {
 // read passes on the next part of a file before end, and reports whether there was
 // one.
 func (o *output) read(f *followed, end int64) bool {
+	o.passing.step.RLock()
+	defer o.passing.step.RUnlock()
 	f.mu.Lock()
 	from, skipped := f.offset, f.skipped
 	f.skipped = 0
@@ -329,6 +338,7 @@ func (o *output) end(a at) {
 	delete(o.files, a)
 	o.watch.remove(a)
 	_, _ = os.Remove(f.path), os.Remove(f.path+markSuffix) // it stays open until it has been passed on
+	o.passing.ends.Add(1)
 	close(f.over)
 }
 

@@ -83,6 +83,9 @@ func (s *State) questions() []question {
 
 // keepAsking starts what is to be asked and is not, and ends the rest.
 func (l *loop) keepAsking() {
+	if l.up.resting {
+		return
+	}
 	wanted := map[question]bool{}
 	for _, q := range l.state.questions() {
 		wanted[q] = true
@@ -109,6 +112,7 @@ func (l *loop) begin(q question) context.CancelFunc {
 		p.tell = func(v verdict) { l.post(evGate{at: q.at, OK: v.good, Text: v.text}) }
 	}
 	p.ask = l.asker(g, p.cfg)
+	l.up.flight.begin()
 	l.readers.Add(1) // Run waits for it
 	go l.askOn(ctx, p)
 	return cancel
@@ -116,5 +120,6 @@ func (l *loop) begin(q question) context.CancelFunc {
 
 func (l *loop) askOn(ctx context.Context, p *prober) {
 	defer l.readers.Done()
+	defer l.up.flight.end(l)
 	p.run(ctx)
 }

@@ -78,6 +78,7 @@ func TestPropertyRandomWalks(t *testing.T) {
 		"lame duck by timer", "lame duck by probes", "lame duck by exec", "lame duck by http", "lame duck by max", "lame duck by stop now",
 		"held after its queue was empty", "forced", "exclusive",
 		"restored", "restored in a stop", "serves on after a stop",
+		"upgraded", "not upgraded",
 	} {
 		if _, ok := seen.Load(what); !ok && faults.Load() == 0 && walks >= 20_000 {
 			t.Errorf("no walk has come to: %s", what)
@@ -277,6 +278,7 @@ func (w *walk) early(evTick) {
 func (w *walk) settled() {
 	l := &w.ledger
 	s := &w.state
+	w.checkUpgraded()
 	for _, j := range s.Jobs {
 		w.fail("job %d never ends: %s", j.ID, slimJSON(&w.state))
 	}

@@ -8,7 +8,7 @@ import (
 // Event is one thing that happened, for whoever follows.
 type Event struct {
 	Time       time.Time     `json:"time"`
-	Kind       string        `json:"kind"` // "transition", "note", "reload", "lame duck", "lost"
+	Kind       string        `json:"kind"` // "transition", "note", "reload", "lame duck", "upgrade", "lost"
 	Service    string        `json:"service,omitempty"`
 	Generation int           `json:"generation,omitempty"`
 	PID        int           `json:"pid,omitempty"`
@@ -20,7 +20,9 @@ type Event struct {
 	Report     *ReloadReport `json:"report,omitempty"`
 	// LameDuck is of kind "lame duck": its wait has ended.
 	LameDuck *LameDuckStatus `json:"lame_duck,omitempty"`
-	Lost     int             `json:"lost,omitempty"` // events that this follower was too slow for
+	// Upgrade is of kind "upgrade": one of handoverd itself has got somewhere.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
+	Lost    int            `json:"lost,omitempty"` // events that this follower was too slow for
 }
 
 // PhaseGone is where a generation ends. No living one is in it.

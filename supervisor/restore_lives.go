@@ -43,7 +43,7 @@ const livesFile = "terminations.json"
 // file that cannot be read counts from nothing.
 func (l *loop) beginLife() {
 	stopping := l.found != nil && l.found.Stop != nil
-	ends, err := l.dir.judge(stopping)
+	ends, err := l.dir.judge(stopping, l.up.handed != nil)
 	l.ends = ends
 	if err == nil {
 		err = l.dir.writeLives(lives{Terminations: ends, Open: true})
@@ -54,8 +54,8 @@ func (l *loop) beginLife() {
 }
 
 // judge counts the last life, if it has not been counted at its end. stopping: its
-// state says that it was killed in a stop, after a notice.
-func (d *runtimeDir) judge(stopping bool) (Terminations, error) {
+// state says that it was killed in a stop, after a notice. goesOn: it is this one, after an upgrade.
+func (d *runtimeDir) judge(stopping, goesOn bool) (Terminations, error) {
 	b, err := os.ReadFile(d.file(livesFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return Terminations{}, nil
@@ -68,6 +68,7 @@ func (d *runtimeDir) judge(stopping bool) (Terminations, error) {
 		return Terminations{}, fmt.Errorf("%s: counted from nothing: %w", d.file(livesFile), errors.Join(err, errState))
 	}
 	switch {
+	case goesOn:
 	case f.Open && stopping:
 		f.Cut++
 		f.Last = endCut

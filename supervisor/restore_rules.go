@@ -15,6 +15,11 @@ type evRestored struct {
 	Deaf []at
 	// Passed are the keys of the sockets that a service manager has passed again.
 	Passed []string
+	// Whole: nothing was lost. It is the same process after an upgrade of handoverd
+	// itself: all that the state says was carried out, and who asked is remembered.
+	Whole bool
+	// Fault is why the new image has gone back to this one; "" if it has not.
+	Fault string
 }
 
 func (evRestored) isEvent() {}
@@ -37,7 +42,14 @@ const lookAfter = 2 * againAfter
 func (m *machine) restored(e evRestored) {
 	m.s.Passed = e.Passed
 	// Who asked for these reloads is gone, and nothing was begun for them.
-	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool { return j.Stage != JobRunning })
+	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool {
+		return j.Stage != JobRunning && !(e.Whole && j.Stage == JobRemembered)
+	})
+	if e.Whole {
+		m.endUpgrade(e.Fault)
+	} else {
+		m.endUpgrade("handoverd was killed meanwhile")
+	}
 	if m.s.Stop != nil {
 		m.unstop(e.Gone)
 	}
@@ -60,7 +72,11 @@ func (m *machine) restored(e evRestored) {
 		for _, g := range svc.Generations {
 			if !slices.Contains(ended, ref(svc, g)) {
 				g.Deaf = g.Deaf || slices.Contains(e.Deaf, ref(svc, g))
-				m.resume(svc, g)
+				if e.Whole {
+					m.goOn(svc, g)
+				} else {
+					m.resume(svc, g)
+				}
 			}
 		}
 		if svc.Spec != nil && !svc.Removed && svc.Restart == nil && svc.Upgrade == nil &&
@@ -106,6 +122,17 @@ func (m *machine) resume(svc *Service, g *Generation) {
 	case PhaseKilling:
 		g.Killed = m.now
 		m.do(acKill{a, sigKill})
+	}
+}
+
+// goOn begins anew what was under way beside the loop when it was executed anew:
+// nothing else was lost.
+func (m *machine) goOn(svc *Service, g *Generation) {
+	switch g.Phase {
+	case PhaseEnding:
+		m.do(acKill{ref(svc, g), sigTerm})
+	case PhaseKilling:
+		m.do(acKill{ref(svc, g), sigKill})
 	}
 }
 

@@ -87,12 +87,15 @@ func decodeState(b []byte) (*savedState, error) {
 		return nil, err
 	}
 	if version.Version > StateVersion {
-		return nil, fmt.Errorf("%w: version %d, this build reads %d", errNewer, version.Version, StateVersion)
+		return nil, fmt.Errorf("%w: version %d, this build reads %d and %d", errNewer, version.Version, OldestState, StateVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	s := new(savedState)
 	if err := d.Decode(s); err != nil {
 		return nil, err
+	}
+	if s.Version == OldestState {
+		s.Version = StateVersion
 	}
 	if err := s.validate(); err != nil {
 		return nil, err

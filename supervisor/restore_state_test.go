@@ -254,7 +254,7 @@ func TestStateEveryPrefix(t *testing.T) {
 		why     string
 		numbers bool
 	}{
-		"newer":                 {"boot", 7, func(s string) string { return strings.Replace(s, `"version":1`, `"version":2`, 1) }, "newer", "newer handoverd", false},
+		"newer":                 {"boot", 7, func(s string) string { return strings.Replace(s, `"version":2`, `"version":3`, 1) }, "newer", "newer handoverd", false},
 		"zeros":                 {"boot", 7, func(s string) string { return strings.Repeat("\x00", len(s)) }, "damaged", "invalid", false},
 		"two serve":             {"boot", 7, func(s string) string { return strings.Replace(s, `"starting"`, `"serving"`, 1) }, "damaged", "not a state", false},
 		"another boot":          {"reboot", 7, nil, "", "restarted", true},

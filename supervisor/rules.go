@@ -22,7 +22,7 @@ func (m *machine) step() bool {
 			return true
 		}
 	}
-	return m.stopping() || m.jobs()
+	return m.upgradeDue() || m.stopping() || m.jobs()
 }
 
 func (m *machine) due(t proc.Instant) bool { return t != 0 && m.now >= t }

@@ -10,7 +10,7 @@ func (m *machine) reload(e evReload) {
 	if len(e.Services) == 0 {
 		e.Services = nil // all, also after JSON, which knows no empty list here
 	}
-	switch busy := m.busy(); {
+	switch busy := m.busy() || m.s.Self != nil; {
 	case m.s.Stop != nil:
 		m.do(acAnswer{Request: e.Request, Refused: RefusedStopping})
 	case e.NoQueue && (busy || m.full(e.Services)):
@@ -185,7 +185,7 @@ func (m *machine) jobs() bool {
 	if m.s.Stop != nil {
 		return false
 	}
-	if m.underWay() == nil && !m.preparing() {
+	if m.underWay() == nil && !m.preparing() && m.s.Self == nil {
 		for _, name := range m.s.Order {
 			if svc := m.s.Services[name]; svc.Upgrade != nil && m.upgrade(svc) {
 				return true
@@ -193,7 +193,7 @@ func (m *machine) jobs() bool {
 		}
 	}
 	for _, j := range m.s.Jobs {
-		if j.Stage == JobRemembered && !m.busy() {
+		if j.Stage == JobRemembered && !m.busy() && m.s.Self == nil {
 			m.prepare(j)
 			return true
 		}

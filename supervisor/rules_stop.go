@@ -30,6 +30,7 @@ func (m *machine) stop(e evStop) {
 func (m *machine) beginStop(e evStop) {
 	st := &Stop{Began: m.now, Now: e.Now, Keeps: e.Keeps, Hard: m.now.Add(hardMargin)}
 	m.s.Stop = st
+	m.endUpgrade(string(RefusedStopping))
 	for _, j := range m.s.Jobs {
 		m.cancel(j)
 	}

@@ -171,6 +171,7 @@ func (l *loop) goAhead(a at) {
 		l.queue(evSpawnFailed{a, err.Error()})
 		return
 	}
+	l.up.flight.begin()
 	l.readers.Add(1) // Run waits for it
 	go l.awaitExec(c)
 }
@@ -196,6 +197,7 @@ func (l *loop) execFailed(c *child) {
 // awaitExec tells the loop if the program could not be run. Run waits for it.
 func (l *loop) awaitExec(c *child) {
 	defer l.readers.Done()
+	defer l.up.flight.end(l)
 	l.execFailed(c)
 }
 

@@ -7,9 +7,6 @@ import (
 	"github.com/handoverd/handover/internal/proc"
 )
 
-// StateVersion is the version of the state file that this build writes.
-const StateVersion = 1
-
 // Phase is where a generation stands.
 //
 //	starting ──ready, settled, adopted──► (baking) ──► serving ──newer one, stop──► draining ──► gone
@@ -263,6 +260,11 @@ type State struct {
 	// Passed are the keys of sockets that a service manager holds as well and passes
 	// to each start: they are closed for nobody.
 	Passed []string `json:"passed,omitempty"`
+	// Of handoverd itself: the upgrade that is under way, how the last one has ended,
+	// and its number.
+	Self        *SelfUpgrade   `json:"self_upgrade,omitempty"`
+	Upgraded    *UpgradeResult `json:"upgraded,omitempty"`
+	LastUpgrade int            `json:"last_upgrade,omitempty"`
 }
 
 // gen returns the living generation n, or nil.

@@ -18,7 +18,10 @@ var errState = errors.New("not a state that handoverd writes")
 // something that nobody configured. It is called before a state file is used.
 func (s *State) validate() error {
 	if s.Version != StateVersion {
-		return fmt.Errorf("%w: version %d, this build reads %d", errState, s.Version, StateVersion)
+		return fmt.Errorf("%w: version %d, this build reads %d and %d", errState, s.Version, OldestState, StateVersion)
+	}
+	if !s.Self.validate() || s.LastUpgrade < 0 {
+		return fmt.Errorf("%w: the upgrade of handoverd", errState)
 	}
 	if len(s.Order) != len(s.Services) {
 		return fmt.Errorf("%w: %d services, %d of them in order", errState, len(s.Services), len(s.Order))

@@ -23,6 +23,14 @@ func (s *State) clone() State {
 		st.Cut = slices.Clone(st.Cut)
 		n.Stop = &st
 	}
+	if s.Self != nil {
+		up := *s.Self
+		n.Self = &up
+	}
+	if s.Upgraded != nil {
+		r := *s.Upgraded
+		n.Upgraded = &r
+	}
 	return n
 }
 

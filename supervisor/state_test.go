@@ -132,6 +132,12 @@ func tell(a action) string {
 		return fmt.Sprintf("done %d: %s", a.Job.ID, strings.Join(parts, ", "))
 	case acGiveUp:
 		return "give up " + a.Service
+	case acUpgradeAnswer:
+		return strings.TrimSpace(fmt.Sprintf("upgrade %d %s", a.ID, a.Refused))
+	case acRehearse:
+		return fmt.Sprintf("rehearse %d", a.ID)
+	case acUpgradeDone:
+		return strings.TrimSpace(fmt.Sprintf("upgraded %d %s", a.ID, a.Fault))
 	case acExit:
 		return fmt.Sprintf("exit %d", a.Code)
 	}

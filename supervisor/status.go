@@ -43,6 +43,8 @@ type Status struct {
 	Store      *StoreStatus    `json:"fd_store,omitempty"`
 	// Terminations are how the lives of handoverd before this one have ended.
 	Terminations Terminations `json:"terminations"`
+	// Upgrade is the upgrade of handoverd itself that is under way, or the last one.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 }
 
 // ServiceStatus is one service.
@@ -157,7 +159,7 @@ func (l *loop) status() *Status {
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
 		Followers: l.s.hub.size(),
 		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(), Store: l.storeStatus(),
-		Terminations: l.ends,
+		Terminations: l.ends, Upgrade: l.upgradeStatus(),
 	}
 	if l.saveErr != nil {
 		st.StateError = l.saveErr.Error()

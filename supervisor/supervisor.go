@@ -37,6 +37,8 @@ type Options struct {
 	Version string
 	// Manager is who has started this process and wants to hear how it is.
 	Manager ServiceManager
+	// Self is what an upgrade of handoverd itself needs; zero: it is refused.
+	Self SelfOptions
 }
 
 // Supervisor owns the sockets and runs the services. Its methods may be called
@@ -52,6 +54,7 @@ type Supervisor struct {
 	probers probers // who ask for /ready
 
 	servers sync.WaitGroup // of the HTTP servers; finish waits for them
+	served  []*served      // by Run, before anything is accepted
 }
 
 // Errors of Reload and Run.

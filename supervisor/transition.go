@@ -90,6 +90,14 @@ func (m *machine) record(e event) {
 		m.giveUp(e)
 	case evLame:
 		m.lameDuck(e)
+	case evUpgrade:
+		m.selfUpgrade(e)
+	case evRehearsed:
+		m.rehearsed(e)
+	case evUpgradeFailed:
+		if m.s.Self != nil && m.s.Self.ID == e.ID {
+			m.endUpgrade(e.Fault)
+		}
 	case evDuty:
 		m.dutyDone(e)
 	case evProbed:

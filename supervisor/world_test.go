@@ -26,6 +26,7 @@ type world struct {
 	stops    int
 	lames    int // requests for a lame duck
 	crashes  int
+	upgrades int // requests for one of handoverd itself
 }
 
 // program is what stands behind a generation.
@@ -333,6 +334,9 @@ func (w *world) next(s *State) event {
 	}
 	if w.chance(2) {
 		return w.crash(s)
+	}
+	if w.chance(3) || s.Self != nil && w.chance(30) {
+		return w.upgrade(s)
 	}
 	switch n := w.rnd.IntN(100); {
 	case n < 55 && len(w.inbox) > 0:

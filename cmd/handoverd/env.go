@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/signals"
 )
 
 // env is what a command touches of the world, so that tests can hand in another.
@@ -14,6 +16,7 @@ type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	signals        func() (<-chan os.Signal, func())
+	handed         *handedOver // nil: this is no image that takes over
 }
 
 func osEnv() *env {
@@ -24,18 +27,13 @@ func osEnv() *env {
 // that nobody reads any more must not end the supervisor. The shim makes all of
 // them default again for the programs.
 //
-// Package signal drops what a full channel has no room for, so each kind has one of
-// its own: a storm of SIGHUPs, which stand for one another, crowds out no stop.
-//
 // The function returned ends the forwarding and does not give the signals back: one
 // that comes in the last moment would end the process with another code than its own.
 func notify() (<-chan os.Signal, func()) {
 	signal.Ignore(unix.SIGPIPE)
 	out, done := make(chan os.Signal), make(chan struct{})
 	var forwarders sync.WaitGroup
-	for _, kind := range [][]os.Signal{{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT}, {unix.SIGHUP}, {unix.SIGUSR1, unix.SIGUSR2}} {
-		c := make(chan os.Signal, 4)
-		signal.Notify(c, kind...)
+	for _, c := range signals.Channels() {
 		forwarders.Add(1) // the function returned waits for it
 		go forward(c, out, done, &forwarders)
 	}

@@ -80,6 +80,8 @@ func eventText(e *supervisor.Event) string {
 			parts = append(parts, resultText(&r))
 		}
 		return what + ": " + strings.Join(parts, "; ")
+	case "upgrade":
+		return upgradeText(e.Upgrade)
 	case "lost":
 		return fmt.Sprintf("%d events lost: this reader is too slow", e.Lost)
 	}

@@ -29,6 +29,9 @@ func printSurvival(out io.Writer, st *supervisor.Status) {
 	default:
 		fmt.Fprintf(out, "keeper: pid %d, holds %d descriptors\n", k.PID, k.Held)
 	}
+	if u := st.Upgrade; u != nil {
+		fmt.Fprintln(out, upgradeText(u))
+	}
 	if t := &st.Terminations; t.Last != "" {
 		fmt.Fprintf(out, "ended before: %d whole, %d cut, %d without notice; the last one: %s\n", t.Whole, t.Cut, t.NoNotice, t.Last)
 	}

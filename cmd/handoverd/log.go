@@ -19,14 +19,15 @@ const (
 // stopped, a collector that hangs. Whoever logs is never held up, least of all the
 // loop, whose deadlines have to fire. What there is no room for is lost, and counted.
 type logWriter struct {
-	lines chan []byte // nil: the last one
-	lost  atomic.Int64
-	done  chan struct{}
+	lines   chan []byte        // nil: the last one
+	flushes chan chan struct{} // one for each empty line among them
+	lost    atomic.Int64
+	done    chan struct{}
 }
 
 // newLogWriter borrows w. Close ends it.
 func newLogWriter(w io.Writer) *logWriter {
-	l := &logWriter{lines: make(chan []byte, logQueue), done: make(chan struct{})}
+	l := &logWriter{lines: make(chan []byte, logQueue), flushes: make(chan chan struct{}, 1), done: make(chan struct{})}
 	go l.pass(w) // Close waits for it, though not for ever
 	return l
 }
@@ -50,7 +51,31 @@ func (l *logWriter) pass(w io.Writer) {
 		if line == nil {
 			return
 		}
+		if len(line) == 0 {
+			close(<-l.flushes)
+			continue
+		}
 		_, _ = w.Write(line) // there is nobody to tell
+	}
+}
+
+// flush waits until what was written has been passed on, at most logFlush. It is for
+// one goroutine at a time.
+func (l *logWriter) flush() {
+	late, flushed := time.After(logFlush), make(chan struct{})
+	select {
+	case l.flushes <- flushed:
+	case <-late:
+		return
+	}
+	select {
+	case l.lines <- []byte{}:
+	case <-late:
+		return
+	}
+	select {
+	case <-flushed:
+	case <-late:
 	}
 }
 

@@ -41,7 +41,7 @@ func main() {
 		}
 		return
 	}
-	os.Exit(run(osEnv(), os.Args[1:]))
+	os.Exit(runImage(osEnv(), handedText(), os.Args[1:]))
 }
 
 // isFetchHelper reports whether this process was started to take the sockets of a

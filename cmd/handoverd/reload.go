@@ -38,7 +38,7 @@ Exit codes:
   3  busy, with --no-queue
   4  serving, but an old generation was not seen to let go, with --strict
   5  handoverd cannot be reached, or ended meanwhile
-  6  --timeout is over: the reload goes on`
+  6  --timeout is over, or handoverd itself was upgraded: the reload goes on`
 
 // Exit codes of reload beside those of all commands.
 const (
@@ -124,6 +124,9 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		return exitCode(exitFailed)
 	case err != nil:
 		return err
+	case report == nil && c.answers():
+		fmt.Fprintln(e.stderr, "handoverd: upgraded meanwhile: the reload goes on, see handoverd status")
+		return exitCode(exitTimeout)
 	case report == nil:
 		return &reachError{c.path, errors.New("handoverd ended before the reload did")}
 	}

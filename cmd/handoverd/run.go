@@ -25,7 +25,8 @@ func runCommand(e *env) *cobra.Command {
 		Long: `Bind the sockets, start the services, and hand the sockets to a new generation at each
 reload. The sockets are open until handoverd ends.
 
-Signals: HUP reload, TERM and INT stop (the second time: at once), QUIT stop at once.
+Signals: HUP reload, TERM and INT stop (the second time: at once), QUIT stop at once, USR2 upgrade
+handoverd itself (see handoverd upgrade).
 
 Exit codes:
   0  stopped, nothing was cut off
@@ -107,10 +108,16 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 	defer lines.Close()
 	log := slog.New(slog.NewTextHandler(lines, nil))
 	thread := supervisor.NewMainThread()
+	if e.handed != nil {
+		e.handed.thread = thread
+	}
 	figures := newMetrics(log)
 	s, err := supervisor.New(supervisor.Options{
 		Load: load, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
 		Metrics: figures.handler, Manager: serviceManager(e.getenv, log),
+		Self: supervisor.SelfOptions{
+			Args: os.Args, Environ: environ(), Hold: holdSignals, Flush: lines.flush, Handed: e.handed.handed(),
+		},
 	})
 	if err != nil {
 		errs := supervisor.AllConfigErrors(err)
@@ -122,13 +129,20 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 		}
 		return err
 	}
+	if e.handed.handed().Rehearsal() {
+		return e.handed.answer(s.Rehearse())
+	}
 	figures.attach(s)
 	var code int
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer e.handed.backOnPanic()
 		code, err = s.Run(context.Background())
 	}()
+	if e.handed != nil {
+		go e.handed.watch(done)
+	}
 	go obey(s, log, signals)
 	thread.Serve(done)
 	if err != nil {
@@ -158,7 +172,10 @@ func obey(s *supervisor.Supervisor, log *slog.Logger, signals <-chan os.Signal) 
 			case unix.SIGUSR1:
 				log.Info("SIGUSR1: nothing to reopen, the log is standard error")
 			case unix.SIGUSR2:
-				log.Warn("SIGUSR2: upgrading handoverd itself is not supported by this version")
+				_ = s.SignalUpgrade(ctx)
+			}
+			if m, ok := sig.(mark); ok { // all before it has been obeyed
+				m.passed <- struct{}{}
 			}
 		}
 	}

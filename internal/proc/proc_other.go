@@ -129,3 +129,6 @@ func PassiveOpens() (uint64, error) { return 0, errOther }
 
 // Starved reports nothing here.
 func Starved(error) bool { return false }
+
+// IsChild is not supported here.
+func IsChild(int) bool { return false }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package signals
+
+import "errors"
+
+// Ignore is not supported here.
+func Ignore() (restore func(), err error) { return nil, errors.ErrUnsupported }

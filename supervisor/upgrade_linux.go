@@ -1,0 +1,166 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const handedSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+
+// memfd returns an empty memfd, close-on-exec, which the caller owns (memfd_create(2)).
+func memfd(name string) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	return fd, os.NewSyscallError("memfd_create", err)
+}
+
+// sealedMemfd returns one that holds b and that nobody can change. The caller owns it.
+func sealedMemfd(name string, b []byte) (int, error) {
+	fd, err := memfd(name)
+	if err != nil {
+		return -1, err
+	}
+	for at := 0; at < len(b); {
+		n, err := unix.Pwrite(fd, b[at:], int64(at))
+		if err != nil && err != unix.EINTR {
+			_ = unix.Close(fd)
+			return -1, os.NewSyscallError("pwrite", err)
+		}
+		at += max(n, 0)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, handedSeals); err != nil {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("fcntl F_ADD_SEALS", err)
+	}
+	return fd, nil
+}
+
+// readSealed reads a memfd of sealedMemfd. Anything else is refused: nobody but a
+// handoverd makes one, and it cannot change while it is read.
+func readSealed(fd int) ([]byte, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&handedSeals != handedSeals {
+		return nil, fmt.Errorf("descriptor %d is no sealed memfd: %w", fd, os.NewSyscallError("fcntl F_GET_SEALS", err))
+	}
+	return readAllAt(fd)
+}
+
+// readFault reads what a newer image has noted before it went back.
+func readFault(fd int) string {
+	b, err := readAllAt(fd)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// readAllAt reads a file from its begin, wherever its offset is: it is shared.
+func readAllAt(fd int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	b := make([]byte, st.Size)
+	for at := 0; at < len(b); {
+		n, err := unix.Pread(fd, b[at:], int64(at))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return nil, os.NewSyscallError("pread", err)
+		case n == 0:
+			return b[:at], nil
+		default:
+			at += n
+		}
+	}
+	return b, nil
+}
+
+// openImage opens a program to be executed by execute, close-on-exec. The caller owns
+// it.
+func openImage(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	var st unix.Stat_t
+	err = os.NewSyscallError("fstat", unix.Fstat(fd, &st))
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = &os.PathError{Op: "exec", Path: path, Err: unix.EACCES}
+	}
+	if err == nil {
+		err = os.NewSyscallError("access", unix.Faccessat(unix.AT_FDCWD, fdPath(fd), unix.X_OK, unix.AT_EACCESS))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("%s: %w", path, err)
+	}
+	return fd, nil
+}
+
+// fdPath is a path of what the descriptor is of, in this process.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// execute has the program of the descriptor take the process over (execve(2)). The
+// caller is on the main thread, whose children stay its children (prctl(2),
+// PR_SET_PDEATHSIG). It returns only if that fails, and then nothing has changed:
+// syscall.Exec gives RLIMIT_NOFILE back to what it was at the start, which package os
+// had raised, and leaves it there.
+func execute(image int, args, environ []string) error {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		return os.NewSyscallError("prlimit", err)
+	}
+	err := syscall.Exec(fdPath(image), args, environ)
+	if back := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); back != nil {
+		err = fmt.Errorf("%w; RLIMIT_NOFILE not restored: %w", err, back)
+	}
+	return fmt.Errorf("execve: %w", err)
+}
+
+// showName makes the process be called by that name in ps (proc_pid_comm(5)): one that
+// was executed by a descriptor is called by its number.
+func showName(comm string) { _ = os.WriteFile("/proc/self/comm", []byte(comm), 0) }
+
+// shownName is what it is called now.
+func shownName() string {
+	b, err := os.ReadFile("/proc/self/comm")
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	return string(b[:len(b)-1])
+}
+
+// inheritable copies a descriptor so that it goes through execve. The caller holds
+// syscall.ForkLock until that, so that no program gets it meanwhile, and owns the copy.
+func inheritable(fd int) (int, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3)
+	return dup, os.NewSyscallError("fcntl F_DUPFD", err)
+}
+
+// forkLock keeps the process from starting others.
+func forkLock() (unlock func()) {
+	syscall.ForkLock.Lock()
+	return syscall.ForkLock.Unlock
+}
+
+// startRehearsal starts the binary as a pre-flight, with files from number 0 on. It
+// borrows everything.
+func startRehearsal(b *chosenBinary, args, environ []string, files []uintptr) (int, error) {
+	// Above all that the child puts in place before it executes it.
+	image, err := unix.FcntlInt(uintptr(b.fd), unix.F_DUPFD_CLOEXEC, len(files)+1)
+	if err != nil {
+		return 0, os.NewSyscallError("fcntl", err)
+	}
+	defer func() { _ = unix.Close(image) }()
+	pid, err := syscall.ForkExec(fdPath(image), args, &syscall.ProcAttr{
+		Env: environ, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	return pid, os.NewSyscallError("fork/exec "+b.path, err)
+}
