@@ -23,6 +23,37 @@ func TestAliasesMultiply(t *testing.T) {
 	}
 }
 
+// TestMergesMultiply: mappings of 20,000 keys, merged eightfold in three steps and by each of many containers, and labels
+// of as many keys, are looked through in no more than linear time. Without that it is hours.
+func TestMergesMultiply(t *testing.T) {
+	var keys strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&keys, "k%d: x, ", i)
+	}
+	eight := func(alias string) string { return "[" + strings.Repeat(alias+", ", 7) + alias + "]" }
+	text := "d: &d {" + keys.String() + "name: deep}\n" +
+		"c: &c {<<: " + eight("*d") + "}\nb: &b {<<: " + eight("*c") + "}\n" +
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    metadata: {labels: {" + keys.String() + "<<: *b}}\n    spec:\n      containers:\n" +
+		strings.Repeat("      - {<<: "+eight("*b")+", ports: [{containerPort: 80}]}\n", 200)
+	objects, problems := kube.Read("f.yaml", []byte(text), "default")
+	r := kube.Check(objects, kube.Options{})
+	if len(problems) != 0 || len(r.Problems) != 0 || len(r.Workloads) != 1 || len(r.Workloads[0].Stops) != 200 || r.Workloads[0].Stops[199].Container != "deep" {
+		t.Errorf("%v, %v, %d workloads", problems, r.Problems, len(r.Workloads))
+	}
+}
+
+// TestListsMultiply: a list of aliases of one list, which are walked each time, ends.
+func TestListsMultiply(t *testing.T) {
+	aliases := func(name string) string { return strings.Repeat(name+", ", 9999) + name }
+	text := "p: &p [" + strings.Repeat("{}, ", 9999) + "{}]\nr: &r {http: {paths: *p}}\n" +
+		"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\nspec: {ingressClassName: alb, rules: [" + aliases("*r") + "]}\n"
+	objects, problems := kube.Read("f.yaml", []byte(text), "default")
+	r := kube.Check(objects, kube.Options{})
+	if len(problems) != 0 || len(r.Problems) == 0 || !strings.Contains(r.Problems[0].Problem, "too many elements") {
+		t.Errorf("%v, %v", problems, r.Problems)
+	}
+}
+
 // TestForeignKinds: other groups have a Service, an Ingress and a Deployment of their own, which are none of Kubernetes'.
 func TestForeignKinds(t *testing.T) {
 	const text = `

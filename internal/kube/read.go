@@ -30,6 +30,7 @@ type Object struct {
 
 	root     value
 	problems []Problem
+	lookUps  *lookUps // of the whole document
 }
 
 // String is kind, namespace and name: "Deployment shop/web", "Namespace shop".
@@ -71,6 +72,7 @@ func Read(file string, text []byte, namespace string) ([]*Object, []Problem) {
 			r.problems = append(r.problems, broken(file, document, err, text))
 			break
 		}
+		r.lookUps = &lookUps{found: map[lookUpKey]entry{}}
 		if len(node.Content) == 1 && node.Content[0].Tag != "!!null" {
 			r.object(document, node.Content[0], "", 8)
 		}
@@ -82,13 +84,14 @@ type reader struct {
 	file, namespace string
 	template        bool // the text has what a chart's templates have
 	seen            int  // nodes, objects or not
+	lookUps         *lookUps
 	objects         []*Object
 	problems        []Problem
 }
 
 // object adds a node, or the items of a list, which may be lists themselves down to depth.
 func (r *reader) object(document int, node *yaml.Node, path string, depth int) {
-	o := &Object{File: r.file, Document: document}
+	o := &Object{File: r.file, Document: document, lookUps: r.lookUps}
 	o.root = value{follow(node), path, node.Line, o}
 	meta := o.root.get("metadata")
 	o.Kind = o.root.get("kind").text()

@@ -58,8 +58,8 @@ func (v value) get(keys ...string) value {
 
 func (v value) child(key string) value {
 	out := value{path: joinPath(v.path, key), line: v.line, in: v.in}
-	if name, node := lookUp(v.node, key, maxMergeDepth); node != nil {
-		out.node, out.line = follow(node), name.Line
+	if e := v.in.lookUps.find(v.node, key, maxMergeDepth); e.value != nil {
+		out.node, out.line = follow(e.value), e.name.Line
 	}
 	return out
 }
@@ -75,16 +75,54 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// lookUp finds a key of a mapping and its value. The last of several wins, and the
+// A mapping with more nodes than this, and one that is merged, is looked through once
+// for each key: aliases may name it as often as they like.
+const largeMapping = 256
+
+// entry is a key of a mapping and its value; both are nil where there is none.
+type entry struct{ name, value *yaml.Node }
+
+// lookUps is what is kept of one document while it is looked through: what large and merged mappings have,
+// and how many elements of lists were looked at.
+type lookUps struct {
+	found map[lookUpKey]entry
+	items int
+}
+
+// maxItems bounds the elements of lists that are looked at in one document, some of them several times: far above what a
+// cluster has, and a matter of seconds.
+const maxItems = 2_000_000
+
+type lookUpKey struct {
+	node  *yaml.Node
+	key   string
+	steps int
+}
+
+// find finds a key of a mapping and its value. The last of several wins, and the
 // mapping's own keys before those it merges ("<<", YAML 1.1), of which the first wins.
-func lookUp(node *yaml.Node, key string, steps int) (name, found *yaml.Node) {
+func (l *lookUps) find(node *yaml.Node, key string, steps int) entry {
 	node = follow(node)
 	if node == nil || node.Kind != yaml.MappingNode || steps == 0 {
-		return nil, nil
+		return entry{}
 	}
+	if steps == maxMergeDepth && len(node.Content) <= largeMapping {
+		return l.scan(node, key, steps)
+	}
+	at := lookUpKey{node, key, steps}
+	e, known := l.found[at]
+	if !known {
+		e = l.scan(node, key, steps)
+		l.found[at] = e
+	}
+	return e
+}
+
+// scan is find without the memory.
+func (l *lookUps) scan(node *yaml.Node, key string, steps int) entry {
 	for i := len(node.Content) - 2; i >= 0; i -= 2 {
 		if n := node.Content[i]; n.Kind == yaml.ScalarNode && n.Value == key && n.Tag != "!!merge" {
-			return n, node.Content[i+1]
+			return entry{n, node.Content[i+1]}
 		}
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -92,12 +130,12 @@ func lookUp(node *yaml.Node, key string, steps int) (name, found *yaml.Node) {
 			continue
 		}
 		for _, s := range merged(node.Content[i+1]) {
-			if n, f := lookUp(s, key, steps-1); f != nil {
-				return n, f
+			if e := l.find(s, key, steps-1); e.value != nil {
+				return e
 			}
 		}
 	}
-	return nil, nil
+	return entry{}
 }
 
 // follow is the node that an alias stands for; nil for one that leads nowhere.
@@ -119,6 +157,10 @@ func (v value) items() []value {
 		}
 		return nil
 	}
+	if v.in.lookUps.items += len(v.node.Content); v.in.lookUps.items > maxItems {
+		v.bad("too many elements of lists in one document")
+		return nil
+	}
 	list := make([]value, 0, len(v.node.Content))
 	for i, node := range v.node.Content {
 		node = follow(node)
@@ -126,7 +168,7 @@ func (v value) items() []value {
 			continue
 		}
 		name := strconv.Itoa(i)
-		if _, n := lookUp(node, "name", maxMergeDepth); n != nil && n.Kind == yaml.ScalarNode && n.Value != "" {
+		if n := v.in.lookUps.find(node, "name", maxMergeDepth).value; n != nil && n.Kind == yaml.ScalarNode && n.Value != "" {
 			name = n.Value
 		}
 		list = append(list, value{node, v.path + "[" + name + "]", node.Line, v.in})
@@ -143,29 +185,36 @@ func (v value) pairs() map[string]value {
 		}
 		return out
 	}
-	for _, key := range keys(v.node, maxMergeDepth) {
-		out[key] = v.child(key)
+	found := map[string]entry{}
+	collect(v.node, maxMergeDepth, found, map[*yaml.Node]bool{})
+	for key, e := range found {
+		out[key] = value{follow(e.value), joinPath(v.path, key), e.name.Line, v.in}
 	}
 	return out
 }
 
-// keys are those of a mapping and of what it merges, some perhaps twice.
-func keys(node *yaml.Node, steps int) []string {
+// collect adds the keys of a mapping and of what it merges that are not there yet, by the same
+// order of precedence as lookUps.find. A mapping that is merged twice adds nothing the second time.
+func collect(node *yaml.Node, steps int, found map[string]entry, seen map[*yaml.Node]bool) {
 	node = follow(node)
-	if node == nil || node.Kind != yaml.MappingNode || steps == 0 {
-		return nil
+	if node == nil || node.Kind != yaml.MappingNode || steps == 0 || seen[node] {
+		return
 	}
-	var list []string
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if key := node.Content[i]; key.Tag == "!!merge" {
-			for _, s := range merged(node.Content[i+1]) {
-				list = append(list, keys(s, steps-1)...)
-			}
-		} else if key.Kind == yaml.ScalarNode {
-			list = append(list, key.Value)
+	seen[node] = true
+	for i := len(node.Content) - 2; i >= 0; i -= 2 {
+		name := node.Content[i]
+		if _, have := found[name.Value]; name.Kind == yaml.ScalarNode && name.Tag != "!!merge" && !have {
+			found[name.Value] = entry{name, node.Content[i+1]}
 		}
 	}
-	return list
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Tag != "!!merge" {
+			continue
+		}
+		for _, s := range merged(node.Content[i+1]) {
+			collect(s, steps-1, found, seen)
+		}
+	}
 }
 
 // merged are the mappings that a merge key names: one, or a list of them.
