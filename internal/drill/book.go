@@ -112,6 +112,11 @@ func (b *book) end(o outcome) {
 	}
 	if o.fail != nil && o.fail.fault != "" {
 		b.sent--
+		for _, w := range b.recent {
+			if w.reaches(o.due) {
+				w.requests--
+			}
+		}
 		b.faults[o.fail.fault]++
 		b.wake()
 		return

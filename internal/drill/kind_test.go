@@ -66,9 +66,14 @@ func TestPastDatagramsAreBounded(t *testing.T) {
 
 func TestFaultsAreApart(t *testing.T) {
 	b := newBook()
+	w := &Window{begin: time.Now(), failures: map[Kind]int{}, generations: map[int]int{}}
+	b.recent = []*Window{w}
 	start := b.begin(b.begin(time.Now()))
 	b.end(outcome{start: start, due: start, end: start, fail: &failure{fault: "EMFILE"}})
 	b.end(outcome{start: start, due: start, end: start})
+	if w.requests != 1 || w.ok != 1 {
+		t.Errorf("the window has %d requests, %d answered", w.requests, w.ok)
+	}
 	if b.sent != 1 || b.ok != 1 || len(b.failures) != 0 || b.faults["EMFILE"] != 1 || b.inFlight != 0 {
 		t.Errorf("sent %d, ok %d, failures %v, faults %v, in flight %d", b.sent, b.ok, b.failures, b.faults, b.inFlight)
 	}
