@@ -121,6 +121,33 @@ func TestRunRefusesMistakes(t *testing.T) {
 	}
 }
 
+// A job that panics has failed, and ends neither the process nor the worker.
+func TestJobThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		claimed, done, returned := 0, 0, 0
+		var failed []string
+		w := &drain.Workers{Idle: time.Minute, Failed: func(work *drain.Work, err error) { failed = append(failed, work.Name+": "+err.Error()) }}
+		w.Claim = func(context.Context) (*drain.Work, error) {
+			if claimed++; claimed > 2 {
+				return nil, nil
+			}
+			work := &drain.Work{Name: "poison", Run: func(context.Context) error { panic("no such customer") }, Return: func(context.Context) error { returned++; return nil }}
+			if claimed == 2 {
+				work = &drain.Work{Name: "good", Run: func(context.Context) error { done++; return nil }}
+			}
+			return work, nil
+		}
+		go w.Run()
+		time.Sleep(time.Second)
+		if err := w.Shutdown(t.Context()); err != nil || w.Len() != 0 {
+			t.Errorf("Shutdown = %v, %d jobs", err, w.Len())
+		}
+		if done != 1 || returned != 0 || len(failed) != 1 || !strings.HasPrefix(failed[0], "poison: panic: no such customer\n") || !strings.Contains(failed[0], "misuse_test.go") {
+			t.Errorf("%d done, %d returned, failed %q", done, returned, failed)
+		}
+	})
+}
+
 // A stream that cannot be told is waited for, and cut.
 func TestStreamWithoutGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

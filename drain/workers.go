@@ -2,6 +2,8 @@ package drain
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -32,8 +34,10 @@ type Workers struct {
 	Claim func(ctx context.Context) (*Work, error)
 
 	// Failed is told of each error of Claim, Run and Return, work being nil for
-	// Claim's, from many goroutines. The end of a claim by the drain is none.
-	// May be nil.
+	// Claim's, from many goroutines. The end of a claim by the drain is none. A
+	// Run or Return that panics has failed, and its error has the stack: one job
+	// must not end the process under the others. May be nil; then a panic ends
+	// the process, as there is nobody to tell.
 	Failed func(work *Work, err error)
 
 	// Count is how many work at the same time. 0 is 1.
@@ -118,7 +122,7 @@ func (w *Workers) work() {
 // do does one job, or gives it back.
 func (w *Workers) do(work *Work) {
 	if w.claims.Err() == nil || work.Return == nil {
-		err := work.Run(w.jobs)
+		err := w.call(w.jobs, work.Run)
 		if err == nil {
 			return
 		}
@@ -130,9 +134,21 @@ func (w *Workers) do(work *Work) {
 	if work.Return == nil {
 		return
 	}
-	if err := work.Return(w.gone); err != nil {
+	if err := w.call(w.gone, work.Return); err != nil {
 		w.fail(work, err)
 	}
+}
+
+// call calls one function of a job.
+func (w *Workers) call(ctx context.Context, f func(context.Context) error) (err error) {
+	if w.Failed != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+	}
+	return f(ctx)
 }
 
 func (w *Workers) fail(work *Work, err error) {
