@@ -32,6 +32,9 @@ func (s *Socket) Unlink() error { return s.fail("unlink", errUnsupported) }
 // Restore is not supported on this system.
 func (s *Socket) Restore() error { return s.fail("restore", errUnsupported) }
 
+// Rebind is not supported on this system.
+func (s *Socket) Rebind() (*Socket, error) { return nil, s.fail("bind", errUnsupported) }
+
 // Apply is not supported on this system.
 func (s *Socket) Apply(o Options) error { return s.fail("apply", errUnsupported) }
 

@@ -49,7 +49,7 @@ func (l *loop) act(a action) {
 	case acNote:
 		l.noteLine(a)
 	case acGiveUp:
-		l.queue(evGiveUp{a.Service})
+		l.queue(evGiveUp(a))
 	case acUpgradeAnswer:
 		l.upgradeAnswer(a)
 	case acRehearse:
@@ -183,9 +183,9 @@ func (l *loop) noteLine(a acNote) {
 	l.s.hub.send(Event{Kind: "note", Service: a.Service, Generation: a.Gen, Level: a.Level, Text: a.Text})
 }
 
-// request takes a reload request on the loop.
-func (l *loop) request(req ReloadRequest, w *waiter) {
-	l.queue(evReload{Request: l.await(w), Services: req.Services, NoQueue: req.NoQueue})
+// request takes a request for a reload, or, by why, for a rollback, on the loop.
+func (l *loop) request(req ReloadRequest, why Why, w *waiter) {
+	l.queue(evReload{Request: l.await(w), Services: req.Services, NoQueue: req.NoQueue, Why: why})
 }
 
 func (l *loop) await(w *waiter) int {

@@ -17,12 +17,14 @@ type at struct {
 }
 
 type (
-	// evReload asks for a reload. Services nil means all.
+	// evReload asks for a reload, or, by Why, for a rollback or a repair, which are
+	// reloads to a spec that the state has. Services nil means all.
 	evReload struct {
 		Request  int
 		Services []string
 		NoQueue  bool
 		First    bool
+		Why      Why // "": WhyReload
 	}
 	// evAbort asks to roll back what has not been committed. Services nil means all.
 	evAbort struct {
@@ -35,8 +37,10 @@ type (
 		Digest string
 		Order  []string
 		Specs  map[string]*Spec // of the services to upgrade
-		Fault  string           // not "": refused, nothing was touched
-		Passed []string         // keys of sockets that a service manager holds as well
+		// Executables are what these are to run; of others what is at the spec's path.
+		Executables map[string]*Executable
+		Fault       string   // not "": refused, nothing was touched
+		Passed      []string // keys of sockets that a service manager holds as well
 	}
 	// evStop asks for a stop; a second one, or Now, for a stop at once. Within is
 	// the notice that is left: it shortens a stop, also one under way; 0: none.
@@ -75,7 +79,11 @@ type (
 		PID       int
 		StartTime uint64
 		Token     string // random; in the environment of all it starts
+		// Executable is what it will run; nil: not known.
+		Executable *Executable
 	}
+	// evKept: the content of an executable is known, and whether a copy was made.
+	evKept struct{ Executable *Executable }
 	// evSpawnFailed says that the program could not be started.
 	evSpawnFailed struct {
 		at
@@ -151,6 +159,7 @@ func (evLeft) isEvent()        {}
 func (evSpawned) isEvent()     {}
 func (evSpawnFailed) isEvent() {}
 func (evUnwritten) isEvent()   {}
+func (evKept) isEvent()        {}
 func (evHello) isEvent()       {}
 func (evNotify) isEvent()      {}
 func (evAnswered) isEvent()    {}
@@ -246,4 +255,5 @@ const (
 	RefusedBusy     Refusal = "busy"
 	RefusedUnknown  Refusal = "no such service"
 	RefusedNothing  Refusal = "nothing to abort"
+	RefusedNoBack   Refusal = "nothing to roll back to"
 )

@@ -15,7 +15,8 @@ type ledger struct {
 	lamed     map[int]bool
 	lives     map[at]*life
 	numbers   map[string]int
-	committed map[string]string // digest of the spec last committed
+	committed map[string]string      // digest of the spec last committed
+	ran       map[string]*Executable // by what was committed last
 	exits     int
 	exited    bool
 	upgraded  map[int]int // of handoverd itself, by number
@@ -35,7 +36,7 @@ type life struct {
 func newLedger() ledger {
 	return ledger{
 		answered: map[int]int{}, done: map[int]int{}, lamed: map[int]bool{}, lives: map[at]*life{}, numbers: map[string]int{},
-		committed: map[string]string{}, upgraded: map[int]int{},
+		committed: map[string]string{}, ran: map[string]*Executable{}, upgraded: map[int]int{},
 	}
 }
 
@@ -56,6 +57,7 @@ func (w *walk) check(prev *State, e event, next *State, acts []action) {
 	for name, svc := range prev.Services {
 		if next.Services[name] == nil { // removed and forgotten: if it comes back, it begins anew
 			delete(w.ledger.committed, name)
+			delete(w.ledger.ran, name)
 		}
 		if next.Services[name] == nil && len(svc.Generations) > 0 && !goneNow(acts, name) {
 			w.fail("%s was forgotten with generations", name)
@@ -180,6 +182,7 @@ func (w *walk) checkSpawn(prev, next *State, a at) {
 	w.ledger.numbers[a.Service] = a.Gen
 	w.ledger.lives[a] = &life{}
 	svc := next.Services[a.Service]
+	w.checkRuns(prev.Services[a.Service], g, a)
 	if svc.exclusively() && svc.old() != 1 {
 		w.fail("%v is spawned beside another, and handoff is exclusive", a)
 	}
@@ -197,6 +200,47 @@ func (w *walk) checkSpawn(prev, next *State, a at) {
 		if n := svc.retired(); svc.Serving() != nil && n >= limit {
 			w.fail("%v is spawned while %d of %d are draining", a, n, limit)
 		}
+	}
+}
+
+// checkRuns: a restart and a repair run what was committed last, the spec and the file;
+// a rollback what the state has kept of before that.
+func (w *walk) checkRuns(old *Service, g *Generation, a at) {
+	ran, known := w.ledger.ran[a.Service]
+	same := known && (ran == nil) == (g.Executable == nil) && (ran == nil || ran.same(g.Executable))
+	switch g.Why {
+	case WhyRestart, WhyRepair:
+		if known && !same {
+			w.fail("%v is to run %+v, and what was committed last ran %+v", a, g.Executable, ran)
+		}
+		if g.Why == WhyRepair && w.ledger.committed[a.Service] != g.Spec.Digest {
+			w.fail("%v repairs with the spec of %s, not with %s, which was committed last", a, g.Spec.Digest, w.ledger.committed[a.Service])
+		}
+		w.seen[string(g.Why)] = true
+	case WhyRollback:
+		w.seen["rollback"] = true
+		if g.Spec.Digest == w.ledger.committed[a.Service] && same {
+			w.fail("%v rolls back to what was committed last", a)
+		}
+	case WhyReload, WhyStart:
+		if g.Executable != nil {
+			w.fail("%v is a reload, and is to run %+v and not what is at its path", a, g.Executable)
+		}
+	}
+}
+
+// checkPrevious: what a rollback goes to is not what serves, and a rollback is not
+// rolled back.
+func (w *walk) checkPrevious(old, svc *Service) {
+	p := svc.Previous
+	if p == nil {
+		return
+	}
+	if old.Previous == nil && svc.SpecGen == old.SpecGen {
+		w.fail("%s: %+v to go back to, and nothing was committed", svc.Name, p)
+	}
+	if p.Gen >= svc.SpecGen || p.Spec == svc.Spec && p.Executable == svc.Executable {
+		w.fail("%s: to go back from generation %d to %d, from %s to %s", svc.Name, svc.SpecGen, p.Gen, svc.Spec.Digest, p.Spec.Digest)
 	}
 }
 
@@ -252,7 +296,13 @@ func (w *walk) checkCommit(prev, next *State, a at) {
 			return
 		}
 	}
-	w.ledger.committed[a.Service] = g.Spec.Digest
+	w.ledger.committed[a.Service], w.ledger.ran[a.Service] = g.Spec.Digest, g.Executable
+	if was := generationOf(prev, a); was != nil && was.Why == WhyRollback {
+		w.seen["rolled back to what served before"] = true
+		if next.Services[a.Service].Previous != nil {
+			w.fail("%v was a rollback, and there is something to roll back to", a)
+		}
+	}
 	if g.ReadyAt == 0 || w.now < g.ReadyAt.Add(g.Spec.Config.Ready.Settle) {
 		w.fail("%v is committed before it was ready and settled", a)
 	}
@@ -350,12 +400,14 @@ func (w *walk) checkService(old, svc *Service, next *State, acts []action) {
 	}
 	if svc.Removed { // if it comes back, it begins anew
 		delete(w.ledger.committed, svc.Name)
+		delete(w.ledger.ran, svc.Name)
 	}
 	if svc.LastN < old.LastN {
 		w.fail("%s: last number %d after %d", svc.Name, svc.LastN, old.LastN)
 	}
 	w.checkLame(old, svc, next)
 	w.checkLoop(old, svc, next)
+	w.checkPrevious(old, svc)
 	coming, serving, number := 0, 0, 0
 	for _, g := range svc.Generations {
 		if g.N <= number || g.N > svc.LastN {

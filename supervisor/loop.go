@@ -104,9 +104,10 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	// Every goroutine that is counted in base or readers is waited for below.
 	l.base.Add(1)
 	go l.reap(reaping)
-	l.readers.Add(4)
+	l.readers.Add(5)
 	go l.followOutput()
 	go l.followPaths()
+	go l.followHarm()
 	go l.look()
 	go l.lookOut()
 
@@ -124,7 +125,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	}
 	l.sockets.closeAll(l.outlives)
 	l.endKeeper()
-	_ = l.sockets.paths.close()
+	_, _ = l.sockets.paths.close(), l.sockets.harm.close()
 	cancel()
 	l.output.close()
 	l.readers.Wait()
@@ -187,10 +188,15 @@ func newLoop(s *Supervisor) (*loop, error) {
 		out.close()
 		return nil, errors.Join(err, dir.close(false))
 	}
+	harm, err := newHarmWatcher()
+	if err != nil {
+		out.close()
+		return nil, errors.Join(err, paths.close(), dir.close(false))
+	}
 	l := &loop{
 		s: s, opts: &s.opts, log: s.opts.Log,
 		state:    State{Version: StateVersion, BootID: boot, Services: map[string]*Service{}},
-		children: map[at]*child{}, texts: map[at]string{}, asked: map[question]context.CancelFunc{}, sockets: newSocketTable(s.opts.Log, paths),
+		children: map[at]*child{}, texts: map[at]string{}, asked: map[question]context.CancelFunc{}, sockets: newSocketTable(s.opts.Log, paths, harm),
 		waiting: map[int]*waiter{}, jobs: map[int][]*waiter{},
 		lames: map[int]*lameWaiter{}, hooks: map[duty]context.CancelFunc{},
 		events: make(chan event, 64), calls: make(chan func(), 16), ended: make(chan struct{}),
@@ -231,7 +237,7 @@ func (l *loop) followPaths() {
 			}
 			return
 		}
-		l.call(func() { l.sockets.restore(changed) })
+		l.call(func() { l.restorePaths(changed) })
 	}
 }
 
@@ -320,12 +326,15 @@ func (l *loop) turn(e event) {
 	old := l.state
 	actions := l.decide(e, now)
 	l.arrive()
-	l.report(&old, &l.state)
+	moved := l.report(&old, &l.state)
 	for _, a := range actions {
 		l.act(a)
 	}
 	l.closing()
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
+	if moved {
+		l.setRight()
+	}
 	l.leftSockets()
 	l.syncKeeper()
 	l.syncStore()
@@ -385,6 +394,10 @@ func (l *loop) prepare(job int) {
 	p := &preparation{
 		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
 		spare: l.spare, closed: maps.Clone(l.missing), passed: l.passed,
+	}
+	if j.Why != "" {
+		p.specs, p.executables = l.state.known(j)
+		p.digest = l.state.Digest
 	}
 	for _, name := range l.state.Order {
 		if !l.state.Services[name].Removed {

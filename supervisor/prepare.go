@@ -25,6 +25,11 @@ type preparation struct {
 	spare    map[string]int        // by key: see loop; borrowed until install
 	closed   map[string]heldSocket // by key: to be bound at the same address again
 	passed   []PassedSocket        // borrowed
+
+	// Of a rollback or repair, which does without the configuration.
+	specs       map[string]*Spec
+	executables map[string]*Executable
+	digest      string
 }
 
 // prepared is its result, handed to the loop.
@@ -39,7 +44,11 @@ type prepared struct {
 func (p *preparation) run() {
 	defer p.loop.readers.Done()
 	r := prepared{event: evPrepared{Job: p.job}, bound: map[string]*fdpass.Socket{}, from: map[string]string{}}
-	if err := p.prepare(&r); err != nil {
+	prepare := p.prepare
+	if p.specs != nil {
+		prepare = p.prepareKnown
+	}
+	if err := prepare(&r); err != nil {
 		r.refuse(err)
 	}
 	p.loop.call(func() { p.loop.install(p, r) })

@@ -71,6 +71,7 @@ func TestPropertyRandomWalks(t *testing.T) {
 	// A walk that never gets somewhere proves nothing about it.
 	for _, what := range []string{
 		"baking", "rolled back", "SIGKILL at the deadline", "SIGTERM on the ladder", "removed", "skipped", "refused",
+		"rollback", "rolled back to what served before", "repair", "restart",
 		"crash loop", "exit 4", "closed by a crash loop", "open again after a crash loop", "a crash loop is over",
 		"waiting for a place", "restart", "exit 0", "exit 3", "stuck", "not released", "released", "merged reload",
 		"through the gate", "rolled back while starting", "rolled back while baking",

@@ -32,11 +32,15 @@ func oneSocket(t *testing.T, address string) (*socketTable, *fdpass.Socket) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab := newSocketTable(slog.New(slog.DiscardHandler), paths)
+	harm, err := newHarmWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := newSocketTable(slog.New(slog.DiscardHandler), paths, harm)
 	tab.add(map[string]*fdpass.Socket{"key": s})
 	t.Cleanup(func() {
 		tab.closeAll(func(string) bool { return false })
-		_ = paths.close()
+		_, _ = paths.close(), harm.close()
 	})
 	return tab, s
 }

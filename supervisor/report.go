@@ -98,8 +98,9 @@ func (h *hub) close() {
 // Follow returns the events from now on, until end is called or Run returns.
 func (s *Supervisor) Follow() (events <-chan Event, end func()) { return s.hub.follow() }
 
-// report writes one line for each generation whose phase has changed.
-func (l *loop) report(old, next *State) {
+// report writes one line for each generation whose phase has changed, and reports
+// whether there was one.
+func (l *loop) report(old, next *State) (moved bool) {
 	l.reportEnds(old, next)
 	for _, name := range next.Order {
 		svc := next.Services[name]
@@ -111,9 +112,11 @@ func (l *loop) report(old, next *State) {
 			}
 			if before == nil || before.Phase != g.Phase {
 				l.transitioned(svc, before, g, g.Phase)
+				moved = true
 			}
 		}
 	}
+	return moved
 }
 
 // reportEnds writes what has ended, before what follows from that.

@@ -333,6 +333,7 @@ func (m *machine) commit(svc *Service, g *Generation) {
 	g.Phase, g.Committed = PhaseServing, m.now
 	g.GraceEnds, g.BakeEnds, g.Reason = 0, 0, ""
 	first := !svc.Good
+	m.succeeds(svc, g)
 	svc.Spec, svc.Good, svc.Restart = g.Spec, true, nil
 	m.do(acCommit{ref(svc, g)})
 	m.do(acAck{ref(svc, g)})
@@ -345,6 +346,8 @@ func (m *machine) commit(svc *Service, g *Generation) {
 	if u := svc.Upgrade; u != nil && u.Gen == g.N {
 		if g.Why == WhyReload {
 			svc.Reloads++
+		}
+		if g.Why != WhyRepair {
 			svc.steady() // another program
 		}
 		m.conclude(svc, result)

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -10,13 +11,21 @@ func (m *machine) reload(e evReload) {
 	if len(e.Services) == 0 {
 		e.Services = nil // all, also after JSON, which knows no empty list here
 	}
+	if e.Why == WhyReload {
+		e.Why = ""
+	}
+	if e.Why == WhyRollback {
+		e.Services = m.backTo(e.Services)
+	}
 	switch busy := m.busy() || m.s.Self != nil; {
 	case m.s.Stop != nil:
 		m.do(acAnswer{Request: e.Request, Refused: RefusedStopping})
+	case e.Why == WhyRollback && len(e.Services) == 0:
+		m.do(acAnswer{Request: e.Request, Refused: RefusedNoBack})
 	case e.NoQueue && (busy || m.full(e.Services)):
 		m.do(acAnswer{Request: e.Request, Refused: RefusedBusy})
-	case m.remembered() != nil:
-		j := m.remembered()
+	case m.remembered(e.Why) != nil:
+		j := m.remembered(e.Why)
 		j.Services = union(j.Services, e.Services)
 		m.do(acAnswer{Request: e.Request, Job: j.ID})
 		if m.replaces(j) {
@@ -25,7 +34,7 @@ func (m *machine) reload(e evReload) {
 	default:
 		m.s.LastJob++
 		j := &Job{
-			ID: m.s.LastJob, Stage: JobRemembered, Services: e.Services,
+			ID: m.s.LastJob, Why: e.Why, Stage: JobRemembered, Services: e.Services,
 			First: e.First, NoQueue: e.NoQueue, Began: m.now,
 		}
 		m.s.Jobs = append(m.s.Jobs, j)
@@ -44,9 +53,11 @@ func (m *machine) prepare(j *Job) {
 // busy reports whether a reload is under way that a new one has to wait for.
 func (m *machine) busy() bool { return slices.ContainsFunc(m.s.Jobs, (*Job).busy) }
 
-func (m *machine) remembered() *Job {
+// remembered is the job of this kind that waits for its turn, or nil: a reload does not
+// join a rollback.
+func (m *machine) remembered(why Why) *Job {
 	for _, j := range m.s.Jobs {
-		if j.Stage == JobRemembered {
+		if j.Stage == JobRemembered && j.Why == why {
 			return j
 		}
 	}
@@ -68,7 +79,7 @@ func (m *machine) full(names []string) bool {
 // serves nothing else yet, so an operator's fix does not wait for its grace.
 func (m *machine) replaces(j *Job) bool {
 	under := m.underWay()
-	return !m.preparing() && under != nil && under.Serving() == nil &&
+	return j.Why != WhyRepair && !m.preparing() && under != nil && under.Serving() == nil &&
 		(j.Services == nil || slices.Contains(j.Services, under.Name))
 }
 
@@ -142,13 +153,13 @@ func (m *machine) prepared(e evPrepared) {
 			m.s.Services[name] = &Service{Name: name, LastN: m.s.Numbers[name]}
 		}
 		if spec := e.Specs[name]; spec != nil {
-			m.want(j, m.s.Services[name], spec)
+			m.want(j, m.s.Services[name], spec, e.Executables[name])
 		}
 	}
 }
 
 // want puts a new spec before a service.
-func (m *machine) want(j *Job, svc *Service, spec *Spec) {
+func (m *machine) want(j *Job, svc *Service, spec *Spec, exe *Executable) {
 	svc.Removed = false
 	for _, other := range m.s.Jobs { // a removal that has not begun is overtaken
 		if i := slices.Index(other.Removed, svc.Name); i >= 0 {
@@ -159,8 +170,11 @@ func (m *machine) want(j *Job, svc *Service, spec *Spec) {
 	if !svc.Good {
 		svc.Spec = spec // nothing better is known for restarts
 	}
-	if u := svc.Upgrade; u != nil && u.Gen != 0 {
+	if u := svc.Upgrade; u != nil && u.Gen != 0 && j.Why != WhyRepair {
 		m.failed(svc, svc.gen(u.Gen), replacedReason)
+	}
+	if svc.Upgrade != nil && j.Why == WhyRollback { // who waits for it is not to be told that it serves
+		m.conclude(svc, Result{Service: svc.Name, Outcome: OutcomeFailed, Reason: "replaced by a rollback before it was begun"})
 	}
 	u := svc.Upgrade
 	if u == nil {
@@ -177,7 +191,11 @@ func (m *machine) want(j *Job, svc *Service, spec *Spec) {
 			}
 		}
 	}
-	u.Spec, u.Jobs = spec, append(u.Jobs, j.ID)
+	u.Jobs = append(u.Jobs, j.ID)
+	if j.Why == WhyRepair && len(u.Jobs) > 1 {
+		return // what starts a new generation is a repair as well
+	}
+	u.Spec, u.Executable, u.Why = spec, exe, j.Why
 }
 
 // jobs starts what may be started.
@@ -242,11 +260,11 @@ func (m *machine) upgrade(svc *Service) bool {
 		g.Reason = "replaced by a reload before it served"
 		m.kill(svc, g, g.Reason)
 	}
-	why := WhyReload
+	why := cmp.Or(u.Why, WhyReload)
 	if !svc.Good && svc.LastN == 0 {
 		why = WhyStart
 	}
-	u.Gen = m.begin(svc, u.Spec, why).N
+	u.Gen = m.begin(svc, u.Spec, u.Executable, why).N
 	return true
 }
 

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// begin makes a new generation and has it spawned.
-func (m *machine) begin(svc *Service, spec *Spec, why Why) *Generation {
+// begin makes a new generation and has it spawned, with this executable or, nil, with
+// what is at the spec's path.
+func (m *machine) begin(svc *Service, spec *Spec, exe *Executable, why Why) *Generation {
 	svc.LastN++
 	g := &Generation{
-		N: svc.LastN, Spec: spec, Phase: PhaseStarting, Why: why, Begun: m.now,
+		N: svc.LastN, Spec: spec, Executable: exe, Phase: PhaseStarting, Why: why, Begun: m.now,
 		GraceEnds: m.now.Add(spec.Config.Ready.InitGrace),
 	}
 	svc.Generations = append(svc.Generations, g)
@@ -49,7 +50,7 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 	if svc.Serving() != nil || m.s.Stop != nil || svc.Removed {
 		return
 	}
-	if g.Why == WhyReload && svc.Good || replaced {
+	if g.Why.asked() && svc.Good || replaced {
 		// The old one died while this one started: the last good spec
 		// starts at once, unless a back-off was under way before. To be
 		// replaced is no crash.
@@ -141,7 +142,7 @@ func (m *machine) restart(svc *Service) bool {
 		return false // an upgrade is about to be started instead
 	}
 	svc.Restart = nil
-	m.begin(svc, svc.Spec, WhyRestart)
+	m.begin(svc, svc.Spec, svc.Executable, WhyRestart)
 	return true
 }
 

@@ -6,28 +6,40 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
+	"time"
 
 	"github.com/handoverd/handover/fdpass"
+	"github.com/handoverd/handover/internal/proc"
 )
 
 // socketTable owns every socket, by key. Only the loop uses it.
 type socketTable struct {
 	log     *slog.Logger
 	paths   *pathWatcher // tells when somebody touches the path of a UNIX socket
+	harm    *harmWatcher // tells when somebody shuts a socket down
 	open    map[string]*fdpass.Socket
 	leaving map[string]*leaving // still open, on its way out, and not in open
+
+	mended  map[string]proc.Instant // by key: when it was mended last
+	mending map[string]*time.Timer  // by key: it is looked at again
+	told    map[*fdpass.Socket]bool // that they cannot be mended
 }
 
-func newSocketTable(log *slog.Logger, paths *pathWatcher) *socketTable {
-	return &socketTable{log: log, paths: paths, open: map[string]*fdpass.Socket{}, leaving: map[string]*leaving{}}
+func newSocketTable(log *slog.Logger, paths *pathWatcher, harm *harmWatcher) *socketTable {
+	return &socketTable{
+		log: log, paths: paths, harm: harm, open: map[string]*fdpass.Socket{}, leaving: map[string]*leaving{},
+		mended: map[string]proc.Instant{}, mending: map[string]*time.Timer{}, told: map[*fdpass.Socket]bool{},
+	}
 }
 
 // add takes ownership of newly bound sockets.
 func (t *socketTable) add(bound map[string]*fdpass.Socket) {
 	maps.Copy(t.open, bound)
 	for _, s := range bound {
+		if err := t.harm.add(s); err != nil {
+			t.log.Error("not noticed if a program shuts it down", "socket", s.Addr().String(), "err", err)
+		}
 		path, ok := pathOf(s)
 		if !ok {
 			continue
@@ -42,26 +54,6 @@ func (t *socketTable) add(bound map[string]*fdpass.Socket) {
 func pathOf(s *fdpass.Socket) (path string, ok bool) {
 	path = s.Addr().Path
 	return path, path != "" && !s.Addr().Abstract()
-}
-
-// restore brings the same socket back to those of the paths that a program has
-// removed or replaced: Node, gunicorn and others do so when they stop listening.
-func (t *socketTable) restore(paths []string) {
-	for _, s := range t.open {
-		path, ok := pathOf(s)
-		if !ok || !slices.Contains(paths, path) {
-			continue
-		}
-		before, _ := os.Lstat(path)
-		err := s.Restore()
-		after, _ := os.Lstat(path)
-		switch {
-		case err != nil:
-			t.log.Error("path not brought back", "socket", s.Addr().String(), "err", err)
-		case before == nil || after == nil || !os.SameFile(before, after):
-			t.log.Warn("a program has removed or replaced the path: brought back", "socket", s.Addr().String())
-		}
-	}
 }
 
 // known is a copy of the table for the preparation of a reload, which runs
@@ -94,7 +86,7 @@ func (t *socketTable) descriptors(g *Generation) ([]int, []uint64, error) {
 
 // apply gives the kept sockets the options of a spec that has just been
 // committed, the backlog again in any case (a child's listen(2) changes it for
-// every holder), and sets right what a child has changed.
+// every holder).
 func (t *socketTable) apply(spec *Spec) {
 	for i, k := range spec.Keys {
 		s := t.open[k.Key]
@@ -108,20 +100,6 @@ func (t *socketTable) apply(spec *Spec) {
 		} else if err := s.Relisten(); err != nil {
 			t.log.Error("backlog not set", "socket", k.Name, "err", err)
 		}
-	}
-	t.checkFlags()
-}
-
-// checkFlags sets O_NONBLOCK again where a child has cleared it for everybody.
-func (t *socketTable) checkFlags() {
-	for _, s := range t.open {
-		if on := s.Options().Nonblocking; on != nil && !*on {
-			continue
-		}
-		if nb, err := s.Nonblocking(); err != nil || nb {
-			continue
-		}
-		t.log.Warn("O_NONBLOCK was cleared by a child, set again", "socket", s.Addr().String(), "err", s.SetNonblocking())
 	}
 }
 
@@ -138,6 +116,8 @@ func (t *socketTable) removePath(s *fdpass.Socket) error {
 }
 
 func (t *socketTable) closed(s *fdpass.Socket, why string, err error) {
+	t.harm.remove(s)
+	delete(t.told, s)
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.log.Warn("socket closed", "socket", s.Addr().String(), "why", why, "err", err)
 		return

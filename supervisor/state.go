@@ -45,7 +45,15 @@ const (
 	WhyStart   Why = "start"
 	WhyReload  Why = "reload"
 	WhyRestart Why = "restart"
+	// WhyRollback is a reload to what served before.
+	WhyRollback Why = "rollback"
+	// WhyRepair is a reload that hands out a socket in place of one that a program has
+	// ended for good. It runs what serves.
+	WhyRepair Why = "repair"
 )
+
+// asked reports whether it was started beside, or in place of, what serves.
+func (w Why) asked() bool { return w == WhyReload || w == WhyRollback || w == WhyRepair }
 
 // Release says whether a retired generation was seen to let go of the sockets.
 type Release string
@@ -69,6 +77,9 @@ type Generation struct {
 	PID       int          `json:"pid,omitempty"`
 	StartTime uint64       `json:"start_time,omitempty"` // /proc/PID/stat field 22
 	Begun     proc.Instant `json:"begun"`                // decided upon; once PID is set, spawned
+	// Executable is, until PID is set, what is to be run, nil for what is at the spec's
+	// path; then what runs, nil if that is not known.
+	Executable *Executable `json:"executable,omitempty"`
 
 	Hello      bool         `json:"hello,omitempty"`  // uses the child protocol
 	Notify     bool         `json:"notify,omitempty"` // sent some sd_notify message
@@ -127,6 +138,9 @@ type Upgrade struct {
 	Waiting bool         `json:"waiting,omitempty"` // for a place below max_draining
 	Since   proc.Instant `json:"since"`
 	Drained bool         `json:"drained,omitempty"` // the old one was drained for it (handoff = "exclusive")
+	Why     Why          `json:"why,omitempty"`     // "": WhyReload
+	// Executable is what it is to run; nil: what is at the spec's path.
+	Executable *Executable `json:"executable,omitempty"`
 }
 
 // Restart is a wait in back-off.
@@ -164,6 +178,9 @@ type Service struct {
 	LastN       int           `json:"last_n"`                // numbers are used up by attempts
 	Spec        *Spec         `json:"spec,omitempty"`        // the last good one; before any, the first wanted
 	Good        bool          `json:"good,omitempty"`        // Spec has been committed
+	SpecGen     int           `json:"spec_gen,omitempty"`    // by this generation first
+	Executable  *Executable   `json:"executable,omitempty"`  // what it ran; nil: not known
+	Previous    *Previous     `json:"previous,omitempty"`    // what a rollback goes to
 	Upgrade     *Upgrade      `json:"upgrade,omitempty"`
 	Restart     *Restart      `json:"restart,omitempty"`
 	Delay       time.Duration `json:"delay,omitempty"` // current back-off, 0: none yet
@@ -220,6 +237,7 @@ const (
 type Job struct {
 	ID       int          `json:"id"`
 	Stage    JobStage     `json:"stage"`
+	Why      Why          `json:"why,omitempty"`      // "": WhyReload
 	First    bool         `json:"first,omitempty"`    // the start of handoverd itself
 	Services []string     `json:"services,omitempty"` // nil: all
 	NoQueue  bool         `json:"no_queue,omitempty"`

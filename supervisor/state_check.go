@@ -70,6 +70,11 @@ func (svc *Service) validate(s *State) error {
 	if err := svc.Spec.validate(); svc.Spec != nil && err != nil {
 		return err
 	}
+	if p := svc.Previous; p != nil {
+		if err := p.Spec.validate(); err != nil || p.Gen < 0 || p.Job < 0 {
+			return fmt.Errorf("what a rollback goes to: %w", errors.Join(err, errors.New("its numbers")))
+		}
+	}
 	last, coming, serving := 0, 0, 0
 	for _, g := range svc.Generations {
 		if g == nil || g.N <= last || g.N > svc.LastN {

@@ -52,6 +52,10 @@ func (svc *Service) clone() *Service {
 		u.Jobs = slices.Clone(u.Jobs)
 		c.Upgrade = &u
 	}
+	if svc.Previous != nil {
+		p := *svc.Previous
+		c.Previous = &p
+	}
 	if svc.Restart != nil {
 		r := *svc.Restart
 		c.Restart = &r

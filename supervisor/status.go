@@ -152,7 +152,7 @@ func (svc *Service) ready() bool { return svc.Serving() != nil && svc.Lame == ni
 
 func (l *loop) status() *Status {
 	now := proc.Now()
-	l.sockets.checkFlags()
+	l.setRight()
 	l.publish()
 	st := &Status{
 		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,

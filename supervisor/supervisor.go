@@ -156,8 +156,13 @@ func (r *ReloadReport) Released() bool {
 // generations seen to let go (or not, within release_timeout), failed or
 // refused. ctx ends the wait, not the reload.
 func (s *Supervisor) Reload(ctx context.Context, req ReloadRequest) (*ReloadReport, error) {
+	return s.request(ctx, req, WhyReload)
+}
+
+// request has a job done and waits for its outcome.
+func (s *Supervisor) request(ctx context.Context, req ReloadRequest, why Why) (*ReloadReport, error) {
 	w := &waiter{answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1)}
-	if err := s.ask(ctx, func(l *loop) { l.request(req, w) }); err != nil {
+	if err := s.ask(ctx, func(l *loop) { l.request(req, why, w) }); err != nil {
 		return nil, err
 	}
 	select {
@@ -167,6 +172,8 @@ func (s *Supervisor) Reload(ctx context.Context, req ReloadRequest) (*ReloadRepo
 			return nil, ErrStopping
 		case RefusedBusy:
 			return nil, ErrBusy
+		case RefusedNoBack:
+			return nil, ErrNoBack
 		}
 	case <-s.done:
 		return nil, ErrClosed

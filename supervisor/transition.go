@@ -86,6 +86,8 @@ func (m *machine) record(e event) {
 		m.prepared(e)
 	case evStop:
 		m.stop(e)
+	case evKept:
+		m.kept(e.Executable)
 	case evGiveUp:
 		m.giveUp(e)
 	case evLame:
@@ -121,7 +123,7 @@ func (m *machine) record(e event) {
 	case evUnwritten:
 		m.unwritten(e)
 	case evExited:
-		if svc, g := m.find(e.at); g != nil && !g.Exited {
+		if svc, g := m.process(e.at); g != nil && !g.Exited {
 			m.exited(svc, g, e.Status)
 		}
 	case evGone:
@@ -206,7 +208,7 @@ func (m *machine) spawned(e evSpawned) {
 	if g == nil || g.PID != 0 {
 		return
 	}
-	g.PID, g.StartTime, g.Token = e.PID, e.StartTime, e.Token
+	g.PID, g.StartTime, g.Token, g.Executable = e.PID, e.StartTime, e.Token, e.Executable
 	g.Begun = m.now // alive counts from here
 	if g.Phase == PhaseStarting {
 		m.do(acGo{ref(svc, g)})

@@ -25,6 +25,7 @@ type world struct {
 	requests int
 	stops    int
 	lames    int // requests for a lame duck
+	file     uint64
 	crashes  int
 	upgrades int // requests for one of handoverd itself
 }
@@ -175,6 +176,15 @@ func (w *world) prepared(s *State, job int) evPrepared {
 		e.Fault = "no good"
 		return e
 	}
+	if j := s.job(job); j != nil && j.Why != "" {
+		e.Specs, e.Executables = s.known(j)
+		for _, name := range s.Order {
+			if !s.Services[name].Removed {
+				e.Order = append(e.Order, name)
+			}
+		}
+		return e
+	}
 	order := slices.Clone(w.names)
 	var only []string
 	if j := s.job(job); j != nil {
@@ -237,8 +247,14 @@ func (w *world) carryOut(s *State, a action) {
 		}
 	case acKill:
 		w.killed(a)
+	case acCommit:
+		if g := generationOf(s, a.at); g.Executable != nil && !g.Executable.Script && g.Executable.Digest == "" && w.chance(80) {
+			e := *g.Executable
+			e.Digest = fmt.Sprintf("content %d", e.Ino)
+			w.send(evKept{&e})
+		}
 	case acGiveUp:
-		w.send(evGiveUp{a.Service})
+		w.send(evGiveUp(a))
 	case acReap:
 		delete(w.programs, a.at)
 	}
@@ -255,7 +271,22 @@ func (w *world) spawn(s *State, a at) {
 	p.hello = g.Spec.Config.Ready.When == "native" || w.chance(30)
 	p.blind = w.chance(15)
 	w.programs[a] = p
-	w.send(evSpawned{at: a, PID: p.pid, StartTime: uint64(p.pid), Token: "t"})
+	w.send(evSpawned{at: a, PID: p.pid, StartTime: uint64(p.pid), Token: "t", Executable: w.runs(g)})
+}
+
+// runs is what a generation comes to run: what it was to, if that was kept, or what is at its path now. That changes
+// now and then, and cannot always be looked at.
+func (w *world) runs(g *Generation) *Executable {
+	if g.Executable != nil && g.Executable.Digest != "" {
+		return g.Executable
+	}
+	if w.chance(10) {
+		return nil
+	}
+	if w.chance(30) {
+		w.file++
+	}
+	return &Executable{Ino: w.file, Size: 1, Modified: 1, Changed: 1, Script: w.chance(5)}
 }
 
 // run is what a program does when it may.
@@ -422,6 +453,12 @@ func (w *world) ask() event {
 	e := evReload{Request: w.requests, NoQueue: w.chance(10)}
 	if w.chance(40) {
 		e.Services = []string{pick(w, w.names...)}
+	}
+	switch {
+	case w.chance(15):
+		e.Why = WhyRollback
+	case w.chance(10):
+		e.Why, e.Services, e.NoQueue = WhyRepair, []string{pick(w, w.names...)}, false
 	}
 	return e
 }

@@ -1,0 +1,71 @@
+package fdpass_test
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/fdpass"
+)
+
+// A UNIX listener that was shut down, whoever still holds it, makes room for a new one at its path, with its options. In
+// the abstract namespace it does not.
+func TestRebind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	bind := func(address string) *fdpass.Socket {
+		t.Helper()
+		a, o, err := fdpass.ParseAddr(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := fdpass.Bind(a, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = s.Unlink(), s.Close() })
+		if err := unix.Shutdown(s.FD(), unix.SHUT_RD); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := net.Dial("unix", a.Path); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatalf("dial after shutdown: %v", err)
+		}
+		return s
+	}
+	dead := bind("unix://" + path + "?mode=0620")
+	fresh, err := dead.Rebind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = fresh.Unlink(), fresh.Close() }()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if dead.FD() < 0 || fresh.Inode() == dead.Inode() || fresh.Options().Mode == nil || *fresh.Options().Mode != 0o620 {
+		t.Errorf("the new one is %+v, the old one %+v", fresh, dead)
+	}
+	if _, linked := fresh.HardLink(); !linked {
+		t.Error("the new one has no hard link")
+	}
+	if err := dead.Unlink(); err != nil { // not its path any more
+		t.Fatal(err)
+	}
+	if ok, err := fresh.Listening(); !ok || err != nil {
+		t.Errorf("listening: %v, %v", ok, err)
+	}
+	if err := fresh.Restore(); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("unix", path); err != nil {
+		t.Errorf("dial after the old one was unlinked: %v", err)
+	} else {
+		_ = c.Close()
+	}
+	if s, err := bind("unix:@handover-rebind-test").Rebind(); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("abstract: %v, %v", s, err)
+	}
+}

@@ -1,0 +1,208 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/handoverd/handover/fdpass"
+	"github.com/handoverd/handover/internal/proc"
+)
+
+// What a program can do to a socket that it was given, for every holder of it, and what
+// is done about it:
+//
+//	shutdown(2), connect(2) with AF_UNSPEC   TCP: it listens again, with its queue lost;
+//	                                         UNIX: it is dead for good, a new one is bound
+//	                                         and a reload hands it out
+//	the path of a UNIX socket is gone        the same socket is put back
+//	O_NONBLOCK cleared                       set again; nothing tells of it, so it is
+//	                                         looked at when a generation changes its phase
+//
+// mendPause is how long a socket is left alone after it was mended: a program that
+// harms it in a loop does not make handoverd one.
+const mendPause = 100 * time.Millisecond
+
+// followHarm has sockets mended that a program has shut down. Run waits for it.
+func (l *loop) followHarm() {
+	defer l.readers.Done()
+	for {
+		harmed, err := l.sockets.harm.wait()
+		if err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				l.log.Error("not noticed any more if a program shuts a socket down", "err", err)
+			}
+			return
+		}
+		l.call(func() {
+			for _, s := range harmed {
+				l.mend(s)
+			}
+		})
+	}
+}
+
+// keyOf finds an open socket in the table.
+func (t *socketTable) keyOf(s *fdpass.Socket) (string, bool) {
+	for key, other := range t.open {
+		if other == s {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// mend has a socket listen again that does not.
+func (l *loop) mend(s *fdpass.Socket) {
+	key, open := l.sockets.keyOf(s)
+	if !open {
+		return // on its way out, or replaced
+	}
+	if ok, err := s.Listening(); ok || err != nil {
+		return
+	}
+	now := proc.Now()
+	if wait := l.sockets.mended[key].Add(mendPause); now < wait {
+		if l.sockets.mending[key] == nil {
+			l.sockets.mending[key] = time.AfterFunc(wait.Sub(now), func() { l.call(func() { l.mendLater(key) }) })
+		}
+		return
+	}
+	l.sockets.mended[key] = now
+	err := s.Relisten()
+	switch {
+	case err == nil:
+		l.harmed(key, s, "a program has shut the socket down or disconnected it: it listens again, who was in its queue is lost", nil)
+	case errors.Is(err, fdpass.ErrShutDown):
+		l.rebind(key, s, "a program has shut the socket down, which is for good")
+	default:
+		l.harmed(key, s, "a program has shut the socket down or disconnected it, and it does not listen again", err)
+	}
+}
+
+// mendLater looks again after a pause.
+func (l *loop) mendLater(key string) {
+	delete(l.sockets.mending, key)
+	if s := l.sockets.open[key]; s != nil {
+		l.mend(s)
+	}
+}
+
+// rebind puts a new socket in the place of one that cannot be mended, and has a reload
+// hand it to those who have the old one: no holder of that accepts from the new one.
+func (l *loop) rebind(key string, s *fdpass.Socket, what string) {
+	if isInet(s.Addr().Kind) { // datagrams: its port is taken as long as somebody holds it
+		l.harmed(key, s, what+": it stays so until it is removed in one reload and added in the next", fdpass.ErrShutDown)
+		return
+	}
+	fresh, err := s.Rebind()
+	if err != nil {
+		l.harmed(key, s, what+", and a new one could not be bound", err)
+		return
+	}
+	l.harmed(key, s, what+": a new one was bound, and a reload hands it out", nil)
+	l.sockets.harm.remove(s)
+	_ = s.Close()
+	delete(l.sources, key)
+	delete(l.sockets.told, s)
+	delete(l.sockets.open, key)
+	l.sockets.add(map[string]*fdpass.Socket{key: fresh})
+	var services []string
+	for _, a := range l.having(key) {
+		if svc, g := l.generation(a); !slices.Contains(services, a.Service) && g != nil && (g == svc.Serving() || g == svc.coming()) {
+			services = append(services, a.Service)
+		}
+	}
+	if len(services) > 0 {
+		l.queue(evReload{Services: services, Why: WhyRepair})
+	}
+}
+
+// having are the living generations that were given the socket.
+func (l *loop) having(key string) []at {
+	var out []at
+	for _, name := range l.state.Order {
+		svc := l.state.Services[name]
+		for _, g := range svc.Generations {
+			if g.PID != 0 && !g.Exited && slices.ContainsFunc(g.keys(), func(k SocketKey) bool { return k.Key == key }) {
+				out = append(out, ref(svc, g))
+			}
+		}
+	}
+	return out
+}
+
+// harmed tells what was done to a socket, and by whom, as far as that can be known: the
+// kernel does not tell, so it is one of those who have the socket.
+func (l *loop) harmed(key string, s *fdpass.Socket, text string, err error) {
+	if err != nil {
+		if l.sockets.told[s] {
+			return // each look finds it so
+		}
+		l.sockets.told[s] = true
+	}
+	who := l.having(key)
+	var names []string
+	for _, a := range who {
+		names = append(names, a.Service+" generation "+strconv.Itoa(a.Gen))
+	}
+	by := "nobody here has it"
+	if len(names) > 0 {
+		by = strings.Join(names, " or ")
+	}
+	attrs := []any{"socket", s.Addr().String(), "by", by}
+	level := "warn"
+	if err != nil {
+		attrs, level = append(attrs, "err", err), "error"
+		l.log.Error(text, attrs...)
+	} else {
+		l.log.Warn(text, attrs...)
+	}
+	e := Event{Kind: "note", Level: level, Text: s.Addr().String() + ": " + text + "; by " + by}
+	if len(who) > 0 {
+		e.Service = who[0].Service
+	}
+	if len(who) == 1 {
+		e.Generation = who[0].Gen
+	}
+	l.s.hub.send(e)
+}
+
+// restorePaths brings the same socket back to those of the paths that a program has
+// removed or replaced: Node, gunicorn and others do so when they stop listening.
+func (l *loop) restorePaths(paths []string) {
+	for key, s := range l.sockets.open {
+		path, ok := pathOf(s)
+		if !ok || !slices.Contains(paths, path) {
+			continue
+		}
+		before, _ := os.Lstat(path)
+		err := s.Restore()
+		after, _ := os.Lstat(path)
+		switch {
+		case errors.Is(err, fdpass.ErrNoLink):
+			l.rebind(key, s, "a program has removed or replaced the path and what would bring it back")
+		case err != nil:
+			l.harmed(key, s, "a program has removed or replaced the path, and it could not be brought back", err)
+		case before == nil || after == nil || !os.SameFile(before, after):
+			l.harmed(key, s, "a program has removed or replaced the path: brought back", nil)
+		}
+	}
+}
+
+// setRight sets right what a child has changed and nothing has told of.
+func (l *loop) setRight() {
+	for key, s := range l.sockets.open {
+		l.mend(s)
+		if on := s.Options().Nonblocking; on != nil && !*on || l.sockets.open[key] != s {
+			continue
+		}
+		if nb, err := s.Nonblocking(); err != nil || nb {
+			continue
+		}
+		l.harmed(key, s, "O_NONBLOCK was cleared by a program: set again", s.SetNonblocking())
+	}
+}
