@@ -1,8 +1,6 @@
 package sdnotify
 
-import (
-	"strings"
-)
+import "strings"
 
 // UnitOf finds the unit in the text of /proc/PID/cgroup, and whether it is one of a
 // user's manager; "" where the process runs in no service of systemd. A service may
@@ -57,9 +55,30 @@ func Property(show, name string) string {
 func ClosesWith(job, restart string) bool {
 	switch job {
 	case "":
-		return restart != "always" && restart != "on-success"
+		return !RestartsAfter(restart, "success")
 	case "stop":
 		return true
+	}
+	return false
+}
+
+// RestartsAfter reports whether systemd starts a service again that ended without a
+// job of somebody: by its Restart= and $SERVICE_RESULT (systemd.service(5), and
+// service_shall_restart in systemd 252).
+func RestartsAfter(restart, result string) bool {
+	switch restart {
+	case "always":
+		return true
+	case "on-success":
+		return result == "success"
+	case "on-failure":
+		return result != "success"
+	case "on-abnormal":
+		return result != "success" && result != "exit-code"
+	case "on-abort":
+		return result == "signal" || result == "core-dump"
+	case "on-watchdog":
+		return result == "watchdog"
 	}
 	return false
 }

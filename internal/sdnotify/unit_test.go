@@ -102,3 +102,18 @@ func TestJobs(t *testing.T) {
 		}
 	}
 }
+
+func TestRestartsAfter(t *testing.T) {
+	// The table of Restart= in systemd.service(5).
+	results := []string{"success", "exit-code", "signal", "core-dump", "timeout", "watchdog", "oom-kill"}
+	for restart, want := range map[string]string{
+		"no": "-------", "always": "+++++++", "on-success": "+------", "on-failure": "-++++++",
+		"on-abnormal": "--+++++", "on-abort": "--++---", "on-watchdog": "-----+-", "": "-------",
+	} {
+		for i, result := range results {
+			if got := RestartsAfter(restart, result); got != (want[i] == '+') {
+				t.Errorf("RestartsAfter(%q, %q) = %v", restart, result, got)
+			}
+		}
+	}
+}
