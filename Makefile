@@ -24,7 +24,7 @@ MODULES  := examples/grpc examples/worker internal/drainbench/grpcserver
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -mod=% -buildvcs=% -trimpath,$(GOFLAGS)) -mod=readonly -buildvcs=false -trimpath
 
-.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench bench-peers drain-table cross fresh-machine clean help
+.PHONY: build demo test setup fmt fix vet darwin linter lint unit real load mutants fuzz soak bench bench-peers drain-table cross systemd fresh-machine clean help
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -129,6 +129,10 @@ cross: ## vets all packages for other systems and processors
 		echo "vet $$target"; \
 		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...; \
 	done
+
+systemd: setup ## the units of examples/systemd in a booted systemd, under load, in 6 minutes
+	@.ci/setup systemd
+	@.ci/systemd
 
 fresh-machine: ## make demo and make test in a bare Debian with Go, git, make and apt only
 	.ci/fresh-machine

@@ -61,6 +61,7 @@ func TestSweep(t *testing.T) {
 		{"Restart= follows a kill", "", "Restart=on-failure\\n", "signal"},
 		{"systemctl restart", "  7 handoverd.service restart running\\n", "Restart=no\\n", "timeout"},
 		{"the job of another unit", "  7 other.service stop running\\n", "Restart=always\\n", "success"},
+		{"a start that failed and is begun again", "  7 handoverd.service start running\\n", "Restart=on-failure\\n", "timeout"},
 		{"nobody to ask", "fails", "", "oom-kill"},
 	} {
 		if code, text := sweep(t, d, row.jobs, row.show, row.result, unit...); code != 0 || !strings.HasPrefix(text, "nothing is ended: ") {

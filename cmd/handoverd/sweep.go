@@ -88,7 +88,7 @@ func startFollows(ctx context.Context, e *env, unit string) string {
 		return fmt.Sprintf("systemd does not say what follows (%v), and handoverd did not end in order (%s)", err, result)
 	case err != nil || job == "stop":
 		return ""
-	case job != "":
+	case job != "" && job != "start": // a start that has failed is begun again as Restart= says
 		return fmt.Sprintf("a %s of %s is under way", job, unit)
 	case sdnotify.RestartsAfter(restart, result):
 		return fmt.Sprintf("%s is started again (Restart=%s, result %s)", unit, restart, result)
