@@ -28,8 +28,8 @@ func (l *loop) takeOver() (*evRestored, error) {
 	if h == nil {
 		return nil, nil // it is another life
 	}
-	back := &evRestored{Whole: true, Fault: h.fault}
 	saved := l.found
+	back := &evRestored{Whole: true, Fault: h.fault, Passed: saved.Passed}
 	l.found = nil
 	taken, err := h.takeKept()
 	if err != nil {
