@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,10 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/handoverd/handover/internal/drill"
-	"github.com/handoverd/handover/internal/proc"
 )
 
 // outputKept is what is shown of the output of an --exec that failed, in bytes.
@@ -33,16 +31,28 @@ func (t *execTrigger) fire(ctx context.Context) (firing, error) {
 		return firing{}, fmt.Errorf("%s: %w", t.command, err)
 	}
 	defer output.Close()
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", t.command)
+	cmd := exec.Command("/bin/sh", "-c", t.command)
 	// A file and no pipe: the command may leave a daemon behind, the very server under load, which keeps its output open.
 	// Nobody has to wait for that, and the end of a reader would kill it (SIGPIPE).
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.Cancel = func() error { return killTree(cmd.Process) }
-	failed := cmd.Run()
-	f := firing{done: time.Now()}
-	if failed != nil && ctx.Err() != nil {
-		failed = fmt.Errorf("it did not end, and was killed: %w", ctx.Err())
+	if err := cmd.Start(); err != nil {
+		return firing{}, fmt.Errorf("%s: %w", t.command, err)
 	}
+	ended := make(chan error, 1)
+	go reap(cmd, ended) // waited for below, but after an interruption: then it ends with the command, or with this process
+	var failed error
+	select {
+	case failed = <-ended:
+	case <-ctx.Done():
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return firing{}, ctx.Err() // it goes on: what it has stopped it may be about to start again
+		}
+		// The shell alone: what it has started may be the server.
+		_ = cmd.Process.Kill() // it may have ended by itself
+		<-ended
+		failed = fmt.Errorf("it did not end, and its shell was killed: %w", ctx.Err())
+	}
+	f := firing{done: time.Now()}
 	if err := drill.Pause(ctx, t.window); failed == nil {
 		return f, err
 	}
@@ -70,16 +80,4 @@ func tail(f *os.File) string {
 	}
 	text, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-outputKept), outputKept))
 	return string(text)
-}
-
-// killTree kills a shell and what it has started and not left behind: a hung command hangs in one of those.
-func killTree(p *os.Process) error {
-	started, _ := proc.Descendants(p.Pid) // where that is not known the shell goes alone
-	err := p.Kill()
-	for _, d := range started {
-		if d.PID != p.Pid {
-			_ = unix.Kill(d.PID, unix.SIGKILL) // it may have ended by itself
-		}
-	}
-	return err
 }

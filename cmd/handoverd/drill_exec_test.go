@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -39,27 +40,52 @@ func TestDrillExecDaemon(t *testing.T) {
 	if _, err := trigger.fire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	goOn(t, begin, answer)
+}
+
+// TestDrillExecHangs: the shell of a command that does not end is killed, and said to be; the server that it has started is not.
+func TestDrillExecHangs(t *testing.T) {
+	begin, answer := fifo(t, os.O_RDWR), fifo(t, os.O_RDWR)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	trigger := &execTrigger{command: "echo stuck; (read go <" + begin.Name() + "; echo alive >" + answer.Name() + ") & wait; echo over >" + answer.Name()}
+	_, err := trigger.fire(ctx)
+	if err == nil || !strings.Contains(err.Error(), "did not end") || !strings.HasSuffix(err.Error(), "stuck") {
+		t.Errorf("fire: %v", err)
+	}
+	goOn(t, begin, answer)
+}
+
+// TestDrillExecInterrupted: an interruption is not waited out, and leaves no service stopped in the middle of its restart.
+func TestDrillExecInterrupted(t *testing.T) {
+	begin, answer := fifo(t, os.O_RDWR), fifo(t, os.O_RDWR)
+	ctx, cancel := context.WithCancel(t.Context())
+	trigger := &execTrigger{command: "echo stopped >" + answer.Name() + "; read go <" + begin.Name() + "; echo alive >" + answer.Name()}
+	fired := make(chan error, 1)
+	go func() {
+		_, err := trigger.fire(ctx)
+		fired <- err
+	}()
+	got := make([]byte, len("stopped\n"))
+	if _, err := io.ReadFull(answer, got); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-fired; !errors.Is(err, context.Canceled) {
+		t.Errorf("fire: %v", err)
+	}
+	goOn(t, begin, answer)
+}
+
+// goOn lets what waits for begin answer.
+func goOn(t *testing.T, begin, answer *os.File) {
+	t.Helper()
 	if _, err := begin.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, len("alive\n"))
 	if _, err := io.ReadFull(answer, got); err != nil || string(got) != "alive\n" {
-		t.Errorf("the daemon said %q, %v: it is dead", got, err)
-	}
-}
-
-// TestDrillExecHangs: a command that does not end is killed with what it waits for, and said to be.
-func TestDrillExecHangs(t *testing.T) {
-	held := fifo(t, os.O_RDONLY)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	trigger := &execTrigger{command: "exec 3>" + held.Name() + "; echo why >&3; echo stuck; sleep 1000; true"}
-	_, err := trigger.fire(ctx)
-	if err == nil || !strings.Contains(err.Error(), "did not end") || !strings.HasSuffix(err.Error(), "stuck") {
-		t.Errorf("fire: %v", err)
-	}
-	if text, err := io.ReadAll(held); err != nil || string(text) != "why\n" {
-		t.Errorf("%q, %v: something of the command lives", text, err)
+		t.Errorf("it said %q, %v: it is dead", got, err)
 	}
 }
 
