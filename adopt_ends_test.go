@@ -3,6 +3,7 @@
 package handover_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/supervisor"
 )
@@ -114,5 +117,35 @@ func TestFilesOfTheGone(t *testing.T) {
 		}
 		return slices.Equal(got, want)
 	})
+	s.Stop()
+}
+
+// TestStateSaysWhatIsHeld: the state file says which sockets there are and which keeper, also where their change was the last
+// thing that happened.
+func TestStateSaysWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, childService{
+		mode: "accept-notify", when: "notify", socket: "http = \"tcp4://127.0.0.1:0\"\n" +
+			`own = { listen = "unix:@own.` + t.Name() + `.${HANDOVER_GENERATION}", per_generation = true }`,
+	})
+	says := func(text string) bool {
+		state, err := os.ReadFile(filepath.Join(s.Dir, "state.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(state), text)
+	}
+	if !says("#web/own#1") {
+		t.Fatal("the test does not look for what is written")
+	}
+	s.MustReload()
+	s.only("web", 2)
+	eventually(t, "the state has the socket of generation 2 alone", func() bool { return !says("#web/own#1") && says("#web/own#2") })
+	pid := keeperOf(s.Daemon, 0)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	next := keeperOf(s.Daemon, pid)
+	eventually(t, "the state has the other keeper", func() bool { return says(fmt.Sprintf(`"keeper":{"pid":%d,`, next)) })
 	s.Stop()
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -37,7 +38,9 @@ type loop struct {
 	code     int
 	exit     bool
 	saveErr  error
-	fault    error // a first start that was refused
+	// heldSaved is what the state file says that there is besides the state.
+	heldSaved held
+	fault     error // a first start that was refused
 
 	// Safe beside the loop.
 	events  chan event
@@ -275,6 +278,7 @@ func (l *loop) run(ctx context.Context) error {
 		if l.exit {
 			return l.fault
 		}
+		l.saveHeld()
 		if l.tryExec(); len(l.pending) > 0 { // it failed
 			continue
 		}
@@ -358,8 +362,21 @@ func (l *loop) save(s *State) error {
 	case err == nil && l.saveErr != nil:
 		l.log.Info("state written again")
 	}
+	if err == nil {
+		l.heldSaved = l.held()
+		l.heldSaved.Closed = maps.Clone(l.missing) // else the two would always be the same
+	}
 	l.saveErr = err
 	return err
+}
+
+// saveHeld writes the state once more where the actions have closed or opened a socket, or replaced the keeper: nothing else
+// may happen for hours, and the file is to say what there is.
+func (l *loop) saveHeld() {
+	if l.dir.last == nil || l.saveErr != nil || reflect.DeepEqual(l.held(), l.heldSaved) {
+		return
+	}
+	_ = l.save(&l.state) // tried again by a later turn
 }
 
 // install takes what a preparation has made.
