@@ -258,7 +258,7 @@ func (m *machine) upgrade(svc *Service) bool {
 	m.wait(svc, false, "")
 	if g := svc.coming(); g != nil { // a restart that serves nothing yet
 		g.Reason = "replaced by a reload before it served"
-		m.kill(svc, g, g.Reason)
+		m.dismiss(svc, g)
 	}
 	why := cmp.Or(u.Why, WhyReload)
 	if !svc.Good && svc.LastN == 0 {

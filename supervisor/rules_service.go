@@ -39,8 +39,8 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 	switch {
 	case g.Exited: // the caller ends what is left of it
 		g.Phase = PhaseEnding
-	case was == PhaseBaking || svc.Serving() != nil && g.hasAccepted():
-		m.drain(svc, g, "rolled back", m.now.Add(min(g.Spec.Config.Stop.Deadline, g.Spec.Config.Retire.ParentShutdown)))
+	case was == PhaseBaking || svc.Serving() != nil || replaced:
+		m.dismiss(svc, g)
 	default:
 		m.kill(svc, g, g.Reason)
 	}
@@ -60,6 +60,15 @@ func (m *machine) failed(svc *Service, g *Generation, reason string) {
 		return
 	}
 	m.backOff(svc, g)
+}
+
+// dismiss drains one that is given up before the commit and may have something in hand, and kills every other.
+func (m *machine) dismiss(svc *Service, g *Generation) {
+	if g.Phase == PhaseBaking || g.hasAccepted() {
+		m.drain(svc, g, "rolled back", m.now.Add(min(g.Spec.Config.Stop.Deadline, g.Spec.Config.Retire.ParentShutdown)))
+		return
+	}
+	m.kill(svc, g, g.Reason)
 }
 
 // hasAccepted reports whether a generation that is given up before the commit may

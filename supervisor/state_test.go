@@ -273,6 +273,14 @@ func TestWhoWins(t *testing.T) {
 				t.Errorf("to be replaced counted as %d failures", n)
 			}
 		},
+		"starting after a crash, ready/reload": func(t *testing.T) {
+			// Inside its settle: it has taken connections, since nobody else did, and finishes them.
+			s := serving(t, web()).end(g("web", 1), crash).send(evSpawned{at: g("web", 2), PID: 7}).any()
+			s.send(evHello{g("web", 2)}, evReady{g("web", 2), "native"}).any()
+			s.reload().prepared(web()).want("job 2", "prepare 2", "drain web2", "spawn web3").wantPhase(g("web", 2), PhaseDraining)
+			s.send(evSpawned{at: g("web", 3), PID: 8}, evHello{g("web", 3)}, evReady{g("web", 3), "native"}).any()
+			s.reload().prepared(web()).want("job 3", "prepare 3", "drain web3", "spawn web4", "done 2: web3 failed")
+		},
 		"starting after a crash/dies": func(t *testing.T) {
 			s := serving(t, web()).end(g("web", 1), crash).send(evSpawned{at: g("web", 2), PID: 7}).any()
 			s.end(g("web", 2), crash).want("kill web2 9", "kill web2 9", "reap web2")
