@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -36,6 +37,7 @@ var chaosActs = []struct {
 	{"configuration changed", 3, (*chaos).change},
 	{"broken configuration", 1, (*chaos).breakConfig},
 	{"few descriptors", 2, (*chaos).fewDescriptors},
+	{"handoverd upgraded", 4, (*chaos).upgrade},
 }
 
 // act does one of them, after a pause.
@@ -348,5 +350,22 @@ func (c *chaos) fewDescriptors() {
 	}
 	if err := unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 		c.t.Fatalf("prlimit: %v", err)
+	}
+}
+
+// upgrade has the same binary take over in place: by the command, which says how it went, or by a signal, with whatever
+// comes next in the midst of it. What is under way may make it busy.
+func (c *chaos) upgrade() {
+	c.t.Helper()
+	c.up()
+	if c.rand.IntN(2) == 0 {
+		c.Signal(unix.SIGUSR2)
+		return
+	}
+	cmd := exec.CommandContext(limited(c.t), Program(c.t, handoverdProgram), "upgrade", "--runtime-dir", c.Dir)
+	out, err := cmd.CombinedOutput()
+	c.did(fmt.Sprintf("… upgrade: exit %d", cmd.ProcessState.ExitCode()))
+	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 3 {
+		c.t.Errorf("handoverd upgrade: %v: %s", err, out)
 	}
 }
