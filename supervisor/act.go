@@ -49,7 +49,7 @@ func (l *loop) act(a action) {
 	case acNote:
 		l.noteLine(a)
 	case acGiveUp:
-		l.queue(evGiveUp(a))
+		l.queue(evGiveUp{a.Service, l.store.serves()})
 	case acUpgradeAnswer:
 		l.upgradeAnswer(a)
 	case acRehearse:

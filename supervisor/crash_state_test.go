@@ -76,7 +76,7 @@ func TestCrashLoopExit(t *testing.T) {
 		"go web3", "kill web3 9", "kill web3 9", "reap web3", "spawn web4",
 		"go web4", "give up web", "kill web4 9", "kill web4 9", "reap web4",
 	)
-	s.send(evGiveUp{"web"}).want(fmt.Sprintf("exit %d", ExitCrashLoop))
+	s.send(evGiveUp{Service: "web"}).want(fmt.Sprintf("exit %d", ExitCrashLoop))
 }
 
 // Others are stopped as by SIGTERM first.
@@ -85,14 +85,14 @@ func TestCrashLoopExitStopsOthers(t *testing.T) {
 		s.Config.Restart.OnCrashLoop, s.Config.Restart.CrashLoopAfter = "exit", 1
 	}), testSpec("app"))
 	s.end(g("web", 1), crash).send(evSpawned{at: g("web", 2), PID: 2}).end(g("web", 2), crash).any()
-	s.send(evGiveUp{"web"}).want("drain app1")
+	s.send(evGiveUp{Service: "web"}).want("drain app1")
 	s.end(g("app", 1), 0).want("kill app1 15", "reap app1", fmt.Sprintf("exit %d", ExitCrashLoop))
 }
 
 // Who is about to mend it is not interrupted; and if that fails too, it is the end.
 func TestCrashLoopExitWaitsForAReload(t *testing.T) {
 	s := looping(t, "exit").reload().prepared(web(func(s *Spec) { s.Config.Restart.OnCrashLoop = "exit" })).any()
-	s.send(evGiveUp{"web"}).want()
+	s.send(evGiveUp{Service: "web"}).want()
 	s.up(g("web", 5)).any()
 	if s.s.Stop != nil || s.s.Services["web"].Looping {
 		t.Errorf("after a reload that was committed: %+v", s.s.Stop)
@@ -129,7 +129,7 @@ func TestCrashLoopRestored(t *testing.T) {
 		}
 	}
 	// Killed in the middle of the stop: the next one tries again.
-	s := looping(t, "exit").send(evGiveUp{"web"}).any().send(evRestored{}).want("spawn web5")
+	s := looping(t, "exit").send(evGiveUp{Service: "web"}).any().send(evRestored{}).want("spawn web5")
 	if s.s.Stop != nil || s.s.Services["web"].Looping {
 		t.Errorf("restored in the stop of a crash loop: %+v", s.s.Stop)
 	}

@@ -50,7 +50,10 @@ type (
 		Keeps  bool // a start follows that is given the sockets
 	}
 	// evGiveUp: the service is in a crash loop that is to end handoverd.
-	evGiveUp struct{ Service string }
+	evGiveUp struct {
+		Service string
+		Keeps   bool // a start follows that is given the sockets
+	}
 	// evLame begins the lame duck of services, or with Off ends it. Services nil
 	// means all.
 	evLame struct {

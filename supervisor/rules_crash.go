@@ -58,7 +58,7 @@ func (m *machine) giveUp(e evGiveUp) {
 	if svc == nil || !svc.Looping || svc.Removed || svc.Upgrade != nil || svc.Serving() != nil || svc.coming() != nil || m.s.Stop != nil {
 		return
 	}
-	m.beginStop(evStop{})
+	m.beginStop(evStop{Keeps: e.Keeps})
 	m.s.Stop.CrashLoop = svc.Name
 }
 

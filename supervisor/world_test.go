@@ -254,7 +254,7 @@ func (w *world) carryOut(s *State, a action) {
 			w.send(evKept{&e})
 		}
 	case acGiveUp:
-		w.send(evGiveUp(a))
+		w.send(evGiveUp{a.Service, w.chance(50)})
 	case acReap:
 		delete(w.programs, a.at)
 	}
@@ -491,7 +491,7 @@ func (w *world) junk(s *State) event {
 	}
 	switch w.rnd.IntN(20) {
 	case 19:
-		return evGiveUp{a.Service}
+		return evGiveUp{a.Service, w.chance(50)}
 	case 17:
 		return evProbe{at: a, OK: w.chance(50), Bad: w.chance(50), Text: "junk"}
 	case 18:
