@@ -373,26 +373,3 @@ func (l *loop) install(p *preparation, r prepared) {
 	}
 	l.queue(r.event)
 }
-
-// prepare starts the preparation of a job in a goroutine of its own.
-func (l *loop) prepare(job int) {
-	j := l.state.job(job)
-	if j == nil {
-		return
-	}
-	p := &preparation{
-		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
-		spare: l.spare, closed: maps.Clone(l.missing), passed: l.passed,
-	}
-	if j.Why != "" {
-		p.specs, p.executables = l.state.known(j)
-		p.digest = l.state.Digest
-	}
-	for _, name := range l.state.Order {
-		if !l.state.Services[name].Removed {
-			p.have = append(p.have, name)
-		}
-	}
-	l.readers.Add(1) // Run waits for it
-	go p.run()
-}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,6 +39,29 @@ type prepared struct {
 	config *Config
 	bound  map[string]*fdpass.Socket // new ones; the loop takes them
 	from   map[string]string         // by key: whom those of them were taken from that were bound before
+}
+
+// prepare starts the preparation of a job in a goroutine of its own.
+func (l *loop) prepare(job int) {
+	j := l.state.job(job)
+	if j == nil {
+		return
+	}
+	p := &preparation{
+		ctx: l.ctx, loop: l, job: job, services: j.Services, first: j.First, old: l.config, known: l.sockets.known(),
+		spare: l.spare, closed: maps.Clone(l.missing), passed: l.passed,
+	}
+	if j.Why != "" {
+		p.specs, p.executables = l.state.known(j)
+		p.digest = l.state.Digest
+	}
+	for _, name := range l.state.Order {
+		if !l.state.Services[name].Removed {
+			p.have = append(p.have, name)
+		}
+	}
+	l.readers.Add(1) // Run waits for it
+	go p.run()
 }
 
 // run is the goroutine of one preparation. Run waits for it.
