@@ -85,7 +85,7 @@ func TestDrillSecondSignal(t *testing.T) {
 	go func() { done <- d.run(context.Background(), loads) }()
 	<-asked
 	signals <- unix.SIGINT
-	signals <- unix.SIGHUP
+	signals <- unix.SIGUSR1
 	signals <- unix.SIGTERM
 	if err := <-done; err != nil {
 		t.Fatal(err)

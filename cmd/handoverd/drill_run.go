@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +47,11 @@ type firedTrigger struct {
 func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// A terminal that goes takes the load with it, unless it was begun with nohup.
+	ends := []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT}
+	if !signal.Ignored(unix.SIGHUP) {
+		ends = append(ends, unix.SIGHUP)
+	}
 	signals, stopSignals := d.env.signals()
 	defer stopSignals()
 	var others sync.WaitGroup
@@ -53,7 +60,7 @@ func (d *drillRun) run(ctx context.Context, loads []drill.Load) error {
 	defer close(over)
 	defer cancel()
 	d.hurried = make(chan struct{})
-	others.Go(func() { d.interrupt(over, cancel, signals) })
+	others.Go(func() { d.interrupt(over, cancel, signals, ends) })
 
 	d.begin = time.Now()
 	for _, l := range loads {
@@ -100,12 +107,12 @@ func (d *drillRun) stop() {
 
 func end(r *drill.Run, report chan<- drill.Report) { report <- r.Stop() }
 
-// interrupt ends the drill on a signal; it is still reported. A second one ends the wait for what is in flight.
-func (d *drillRun) interrupt(over <-chan struct{}, cancel func(), signals <-chan os.Signal) {
+// interrupt ends the drill on one of the signals; it is still reported. A second one ends the wait for what is in flight.
+func (d *drillRun) interrupt(over <-chan struct{}, cancel func(), signals <-chan os.Signal, ends []os.Signal) {
 	for asked := 0; ; {
 		select {
 		case s := <-signals:
-			if s != unix.SIGTERM && s != unix.SIGINT && s != unix.SIGQUIT {
+			if !slices.Contains(ends, s) {
 				continue
 			}
 			cancel()
