@@ -87,6 +87,7 @@ type upgrading struct {
 	cancel   context.CancelFunc     // of its pre-flight
 	resting  bool                   // nothing new is begun beside the loop
 	rested   bool                   // and the servers have answered
+	said     bool                   // that it is about to be executed
 	resume   context.CancelFunc     // ends that
 	handed   *Handed                // until the first turn
 	dry      bool                   // this is a pre-flight: nothing is done to what others have
@@ -191,7 +192,7 @@ func (up *upgrading) end() {
 		up.resume()
 	}
 	up.binary.close()
-	up.binary, up.cancel, up.resume, up.resting, up.rested = nil, nil, nil, false, false
+	up.binary, up.cancel, up.resume, up.resting, up.rested, up.said = nil, nil, nil, false, false, false
 }
 
 // rest has nothing new begun beside the loop, and the servers answer what they have

@@ -24,7 +24,7 @@ func (l *loop) handOver(command int) (*handedOver, map[string]int, error) {
 	}
 	cfg := l.s.cfg
 	over := &handedOver{
-		Format: handedFormat, PID: processID(), Version: l.opts.Version, Comm: shownName(),
+		Format: handedFormat, PID: processID(), Version: l.opts.Version, Comm: shownName(), Args: l.opts.Self.Args,
 		RuntimeDir: cfg.RuntimeDir, Health: cfg.Health, Admin: cfg.Admin,
 		State: stamped(state, proc.Now()), Sources: l.sources, Missing: l.missing, Texts: map[string]string{},
 	}
@@ -69,28 +69,26 @@ func (l *loop) tryExec() {
 	if !up.rested || l.state.Self == nil || l.state.unsettled() != "" || !l.still() {
 		return
 	}
-	release, quiet := func() {}, true
-	if hold := l.opts.Self.Hold; hold != nil {
-		release, quiet = hold()
-	}
-	if !quiet || !l.still() {
-		release()
-		time.AfterFunc(lookAgain, func() { l.call(func() {}) }) // does not hang after the end
-		return
-	}
 	resume := l.output.pause()
-	_ = l.save(&l.state) // it was written in the last turn
-	l.syncKeeper()
 	id := l.state.Self.ID
-	l.log.Info("upgrade of handoverd: executing", "upgrade", id, "binary", up.binary.path, "version", l.state.Self.To)
+	if !up.said {
+		up.said = true
+		l.log.Info("upgrade of handoverd: executing", "upgrade", id, "binary", up.binary.path, "version", l.state.Self.To)
+	}
 	if flush := l.opts.Self.Flush; flush != nil {
 		flush()
 	}
 	err := l.executeNew()
 	resume()
-	release()
+	if errors.Is(err, errComesUp) {
+		time.AfterFunc(lookAgain, func() { l.call(func() {}) }) // does not hang after the end
+		return
+	}
 	l.queue(evUpgradeFailed{ID: id, Fault: err.Error()})
 }
+
+// errComesUp says that something has come up in the last moment.
+var errComesUp = errors.New("not yet")
 
 // still reports whether nothing is on its way to the loop or beside it.
 func (l *loop) still() bool {
@@ -138,6 +136,14 @@ func (l *loop) executeNew() (err error) {
 		return err
 	}
 	defer func() { _ = unix.Close(number) }()
+	release, quiet := func() {}, true
+	if hold := l.opts.Self.Hold; hold != nil { // as late as can be: a signal is ignored from here on
+		release, quiet = hold()
+	}
+	defer release()
+	if !quiet || !l.still() {
+		return errComesUp
+	}
 	b := l.up.binary
 	environ := append(withoutUpgrade(l.opts.Self.Environ), fmt.Sprintf("%s=%d", UpgradeVariable, number))
 	err = errors.New("not executed")

@@ -42,6 +42,7 @@ type handedOver struct {
 	PID     int            `json:"pid"`
 	Version string         `json:"version"` // of the image that hands over
 	Comm    string         `json:"comm"`    // the name that ps shows
+	Args    []string       `json:"args"`    // that it was executed with
 	FDs     map[string]int `json:"fds"`
 	// Of the configuration: what these listen on does not change in an upgrade.
 	RuntimeDir string `json:"runtime_dir"`
@@ -235,7 +236,7 @@ func (h *Handed) arrive() {
 // Back executes the image that has handed over again, with the same things: this one
 // has failed before its first turn. It returns only if that fails, or if it may not be: in a
 // pre-flight, after the first turn, and where a newer image has gone back to this one already.
-func (h *Handed) Back(args, environ []string, reason string) error {
+func (h *Handed) Back(environ []string, reason string) error {
 	switch {
 	case !h.Pending() || h.rehearsal:
 		return errors.New("there is nothing to go back to")
@@ -259,7 +260,7 @@ func (h *Handed) Back(args, environ []string, reason string) error {
 			return os.NewSyscallError("fcntl F_SETFD", err)
 		}
 	}
-	return execute(old, args, append(environ, fmt.Sprintf("%s=%d", UpgradeVariable, h.memfd)))
+	return execute(old, h.Args, append(environ, fmt.Sprintf("%s=%d", UpgradeVariable, h.memfd)))
 }
 
 // maxFault bounds the reason that is told.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -169,7 +171,7 @@ func (c *client) upgraded(ctx context.Context, id int) (*supervisor.Status, erro
 		st, err := c.status(ctx)
 		var cannot *reachError
 		switch {
-		case err != nil && !errors.As(err, &cannot):
+		case err != nil && (!errors.As(err, &cannot) || gone(err)):
 			return nil, err
 		case err == nil && st.Upgrade != nil && st.Upgrade.ID >= id && st.Upgrade.Stage == "":
 			return st, nil
@@ -182,6 +184,11 @@ func (c *client) upgraded(ctx context.Context, id int) (*supervisor.Status, erro
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// gone reports whether nobody has the control socket any more.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // answers reports whether a handoverd that has been upgraded is there.

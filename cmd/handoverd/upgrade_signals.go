@@ -8,7 +8,7 @@ import (
 )
 
 // quietLimit is how long an upgrade waits for the signals that came before it.
-const quietLimit = 200 * time.Millisecond
+const quietLimit = 50 * time.Millisecond
 
 // mark goes through a channel of signals behind those that came before it.
 type mark struct{ passed chan<- struct{} }

@@ -1,0 +1,244 @@
+//go:build linux
+
+package handover_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/supervisor"
+)
+
+// Binaries that cannot take over. They are builds of this tree with a mistake in them, which the compiler is shown in
+// place of the file that is there (go build -overlay): the product has no switch for it. One build makes all of them; each
+// does what its name says.
+
+// mistakes replaces text in files of the tree, each exactly once.
+var mistakes = []struct{ file, old, new string }{
+	{"supervisor/state_version.go", "const (\n\tStateVersion = 2\n\tOldestState  = StateVersion - 1\n)", `var (
+	StateVersion = map[bool]int{false: 2, true: 1}[called("older")]
+	OldestState  = StateVersion - 1
+)
+
+func called(name string) bool { return strings.HasSuffix(os.Args[0], "/"+name) }
+
+func init() {
+	if called("panics") {
+		panic("a mistake of its init")
+	}
+	for called("hangs") {
+		time.Sleep(time.Hour)
+	}
+}
+`},
+	{"supervisor/state_version.go", "package supervisor\n", "package supervisor\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"time\"\n)\n"},
+	{"supervisor/upgrade_take.go", "	taken, err := h.takeKept()\n", `	taken, err := h.takeKept()
+	switch {
+	case h.rehearsal:
+	case called("late-panic"):
+		panic("a mistake of its restore")
+	case called("late-error"):
+		return back, errors.New("a fault of its restore")
+	case called("late-exit"):
+		os.Exit(7)
+	}
+`},
+	{"supervisor/upgrade_take.go", "	h := l.up.handed\n	if h == nil {\n		return\n	}\n	l.up.handed = nil\n", `	h := l.up.handed
+	if h == nil {
+		return
+	}
+	if called("turn-panic") {
+		panic("a mistake of its first turn")
+	}
+	l.up.handed = nil
+`},
+}
+
+// wrongBinaries builds them, once for the whole run, and returns where they are.
+var wrongBinaries = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp(programs.dir, "wrong")
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	texts := map[string]string{}
+	for _, m := range mistakes {
+		if texts[m.file] == "" {
+			text, err := os.ReadFile(m.file)
+			if err != nil {
+				return "", err
+			}
+			texts[m.file] = string(text)
+		}
+		if strings.Count(texts[m.file], m.old) != 1 {
+			return "", fmt.Errorf("%s does not have once: %s", m.file, m.old)
+		}
+		texts[m.file] = strings.Replace(texts[m.file], m.old, m.new, 1)
+	}
+	for file, text := range texts {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		replace[path] = filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version=wrong",
+		"-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, "wrong"), handoverdProgram)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// wrong is a binary of wrongBinaries.
+func wrong(t *testing.T, name string) string {
+	t.Helper()
+	Program(t, handoverdProgram) // makes the directory
+	dir, err := wrongBinaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if err := os.Link(filepath.Join(dir, "wrong"), path); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestUpgradeRefused: a binary that cannot take over is refused, with the reason, and nothing else happens. One that
+// fails only when it has taken the process over gives it back, and nothing is lost. After all of them a good one takes over.
+func TestUpgradeRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{})
+	s.MustReload()
+	fresh := s.fresh(s.address("web", "http"))
+	generation, pid := s.Serving("web")
+	keeper := keeperOf(s.Daemon, 0)
+	asks := 0
+	for _, tt := range []struct {
+		name, why string
+		more      []string
+	}{
+		{name: "panics", why: "a mistake of its init"},
+		{name: "hangs", why: "it has not answered within 500ms, and was killed", more: []string{"--within", "500ms"}},
+		{name: "older", why: "written by a newer handoverd: version 2, this build reads 0 and 1"},
+		{name: "late-panic", why: "panic: a mistake of its restore"},
+		{name: "late-error", why: "a fault of its restore"},
+		{name: "turn-panic", why: "panic: a mistake of its first turn"},
+		{name: "/bin/false", why: "it has not answered: exit status 1"},
+		{name: "/nowhere/handoverd", why: "no such file or directory"},
+		{name: s.ConfigFile(), why: "permission denied"},
+	} {
+		path := tt.name
+		if !filepath.IsAbs(path) {
+			path = wrong(t, path)
+		}
+		before := s.Log()
+		code, out, text := s.upgradeTo(path, tt.more...)
+		if code != 1 || out != "" || !strings.Contains(text, "handoverd: not upgraded: ") || !strings.Contains(text, tt.why) {
+			t.Errorf("%s: exit code %d, want 1 with %q:\n%s%s", tt.name, code, tt.why, out, text)
+		}
+		asks++
+		st := s.WaitStatus("it has ended", func(st *supervisor.Status) bool {
+			return st.Ready && st.Upgrade != nil && st.Upgrade.ID == asks && st.Upgrade.Stage == ""
+		})
+		if st.PID != s.PID || st.Upgrade.Done || !strings.Contains(st.Upgrade.Fault, tt.why) || st.Version == "wrong" {
+			t.Errorf("%s: status: pid %d (was %d), version %s, %+v", tt.name, st.PID, s.PID, st.Version, st.Upgrade)
+		}
+		if !strings.Contains(s.Log()[len(before):], "was not upgraded") {
+			t.Errorf("%s: the log does not say it: %s", tt.name, s.Log()[len(before):])
+		}
+		if g, p := s.Serving("web"); g != generation || p != pid || keeperOf(s.Daemon, 0) != keeper {
+			t.Errorf("%s: generation %d (pid %d) serves, was %d (pid %d)", tt.name, g, p, generation, pid)
+		}
+		fresh.more(5)
+	}
+	s.upgrades("")
+	s.MustReload()
+	fresh.sees(generation + 1)
+	fresh.end()
+	eventually(t, "no zombie", func() bool { return len(zombiesOf(t, s.PID)) == 0 })
+	s.Stop()
+}
+
+// TestUpgradeLate: an end of the process that nothing can catch, as os.Exit or a crash of the runtime before the first turn,
+// is an end of handoverd: the next start takes over what runs.
+func TestUpgradeLate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{})
+	generation, pid := s.Serving("web")
+	fresh := s.fresh(s.address("web", "http"))
+	if code, _, text := s.upgradeTo(wrong(t, "late-exit")); code != 5 {
+		t.Errorf("exit code %d, want 5: %s", code, text)
+	}
+	if code := s.WaitExit(); code != 7 {
+		t.Errorf("handoverd exited with %d", code)
+	}
+	s.Start()
+	s.WaitReady()
+	if g, p := s.Serving("web"); g != generation || p != pid {
+		t.Errorf("generation %d (pid %d) serves, was %d (pid %d)", g, p, generation, pid)
+	}
+	fresh.more(50)
+	fresh.end()
+	s.Stop()
+}
+
+// TestUpgradeBusy: an upgrade beside a reload is busy, one in a stop is refused, and a stop ends a pre-flight.
+func TestUpgradeBusy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{ready: `bake = "60s"`})
+	events := s.Follow()
+	s.HUP()
+	s.WaitEvent(events, "it bakes", func(e supervisor.Event) bool { return e.To == supervisor.PhaseBaking })
+	if code, _, text := s.upgradeTo(""); code != 3 || !strings.Contains(text, "busy: a reload is under way") {
+		t.Errorf("beside a reload: exit code %d, want 3: %s", code, text)
+	}
+	if code, _, text := s.command("reload", "--abort"); code != 0 {
+		t.Fatalf("abort: exit code %d: %s", code, text)
+	}
+	s.WaitStatus("rolled back", func(st *supervisor.Status) bool { return len(st.Reloads) == 0 && len(st.Services[0].Generations) == 1 })
+	hangs := s.commanding("upgrade", "--binary", wrong(t, "hangs"))
+	s.WaitEvent(events, "the pre-flight", func(e supervisor.Event) bool { return e.Upgrade != nil })
+	if code, _, text := s.upgradeTo(""); code != 3 || !strings.Contains(text, "another upgrade") {
+		t.Errorf("beside an upgrade: exit code %d, want 3: %s", code, text)
+	}
+	begin := time.Now()
+	s.Signal(unix.SIGTERM)
+	s.ends(hangs, 1, "stopping")
+	if code := s.WaitExit(); code != 0 || time.Since(begin) > supervisor.PreflightLimit {
+		t.Errorf("handoverd exited with %d after %v", code, time.Since(begin))
+	}
+	if left := s.Left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
