@@ -129,7 +129,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	l.endKeeper()
 	_, _ = l.sockets.paths.close(), l.sockets.harm.close()
 	cancel()
-	l.output.close()
+	l.output.close(l.timeLeft())
 	l.readers.Wait()
 	// A check or a helper that was under way has been killed by one of the readers,
 	// who waited until the reaper saw its end.
@@ -187,12 +187,12 @@ func newLoop(s *Supervisor) (*loop, error) {
 	}
 	paths, err := newPathWatcher()
 	if err != nil {
-		out.close()
+		out.close(0)
 		return nil, errors.Join(err, dir.close(false))
 	}
 	harm, err := newHarmWatcher()
 	if err != nil {
-		out.close()
+		out.close(0)
 		return nil, errors.Join(err, paths.close(), dir.close(false))
 	}
 	l := &loop{
@@ -215,6 +215,15 @@ func newLoop(s *Supervisor) (*loop, error) {
 	}
 	l.findState(boot)
 	return l, nil
+}
+
+// timeLeft is how long the process may still live in order: until a stop has to be
+// over, deadline included.
+func (l *loop) timeLeft() time.Duration {
+	if l.state.Stop == nil {
+		return 0
+	}
+	return l.state.Stop.Hard.Until()
 }
 
 // The loop's helpers; Run waits for each of them.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,9 +30,6 @@ const (
 	maxBacklog = 16 << 20
 )
 
-// closeWait is how long the end waits for whoever reads what is passed on.
-const closeWait = time.Second
-
 // maxLine bounds one passed-on line; a longer one is cut into several.
 const maxLine = 64 << 10
 
@@ -49,6 +46,8 @@ type output struct {
 
 	writing sync.Mutex // one line at a time
 	to      io.Writer
+	count   atomic.Int64 // of the lines that were passed on
+	closing atomic.Bool
 
 	watch *watcher // tells which files have grown
 
@@ -168,7 +167,7 @@ func (o *output) follow() {
 		o.mu.Lock()
 		for _, a := range grown {
 			if f := o.files[a]; f != nil {
-				f.look()
+				f.look(maxBacklog)
 				select {
 				case f.grown <- struct{}{}:
 				default:
@@ -189,9 +188,9 @@ func (o *output) pass(f *followed) {
 		case <-f.over:
 			over = true
 		}
-		end := f.look() // not further: who writes on is read again, or gone
+		end := f.look(o.backlog()) // not further: who writes on is read again, or gone
 		for o.read(f, end) {
-			f.look()
+			f.look(o.backlog())
 		}
 	}
 	defer o.passing.ends.Add(-1)
@@ -210,7 +209,7 @@ func (o *output) pass(f *followed) {
 // look returns the size of the file. It gives the blocks of what has been read
 // back, but for the last ones, and skips the oldest part of what was written much
 // faster than it is passed on, or while nobody reads what is.
-func (f *followed) look() int64 {
+func (f *followed) look(backlog int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := f.f.Stat()
@@ -223,7 +222,7 @@ func (f *followed) look() int64 {
 		// What was not read by then is lost; what follows is at its begin.
 		f.offset, f.punched = 0, 0
 	}
-	if behind := size - f.offset; behind > maxBacklog {
+	if behind := size - f.offset; behind > backlog {
 		f.skipped += behind - readStep
 		f.offset += behind - readStep
 	}
@@ -302,6 +301,7 @@ func (o *output) line(f *followed, text []byte) {
 	defer o.writing.Unlock()
 	// The writer is handoverd's own stderr: there is nobody to tell.
 	_, _ = fmt.Fprintf(o.to, "%s%s\n", f.prefix, text)
+	o.count.Add(1)
 }
 
 // tail returns the last lines of a generation, those not yet passed on included.
@@ -340,33 +340,6 @@ func (o *output) end(a at) {
 	_, _ = os.Remove(f.path), os.Remove(f.path+markSuffix) // it stays open until it has been passed on
 	o.passing.ends.Add(1)
 	close(f.over)
-}
-
-func (o *output) close() {
-	o.mu.Lock()
-	gens := make([]at, 0, len(o.files))
-	for a := range o.files {
-		gens = append(gens, a)
-	}
-	o.mu.Unlock()
-	for _, a := range gens {
-		o.end(a)
-	}
-	// It is waited for here, but what nobody reads does not hold the end up.
-	passed := make(chan struct{})
-	go o.wait(passed)
-	select {
-	case <-passed:
-	case <-time.After(closeWait):
-		o.log.Warn("output was not passed on: nobody reads it")
-	}
-	_ = o.watch.close()
-}
-
-// wait ends when all has been passed on; close waits for it, though not for ever.
-func (o *output) wait(passed chan<- struct{}) {
-	defer close(passed)
-	o.readers.Wait()
 }
 
 // control calls f with the descriptor of a regular file.

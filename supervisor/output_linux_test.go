@@ -46,7 +46,7 @@ func followedFile(t *testing.T) (o *output, w *stuckWriter, fd int, done func())
 	}
 	followed := make(chan struct{})
 	go func() { defer close(followed); o.follow() }()
-	return o, w, stdout, func() { closeFD(); o.close(); <-followed }
+	return o, w, stdout, func() { closeFD(); o.close(0); <-followed }
 }
 
 func writeAll(t *testing.T, fd int, text string) {

@@ -27,7 +27,7 @@ func unwritable(t *testing.T) (*loop, func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		l.output.close()
+		l.output.close(0)
 		if err := l.dir.close(false); err != nil {
 			t.Error(err)
 		}

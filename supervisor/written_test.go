@@ -47,7 +47,7 @@ func TestStateIsWrittenBeforeActions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		l.output.close()
+		l.output.close(0)
 		if err := l.dir.close(false); err != nil {
 			t.Error(err)
 		}

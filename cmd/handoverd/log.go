@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// How many lines wait for a reader of the log that is slow, and how long the end
-// waits for them.
+// How many lines wait for a reader of the log that is slow, how long the end waits
+// for one that reads nothing, and for how long at most for one that does.
 const (
 	logQueue = 4096
 	logFlush = time.Second
+	logLimit = 3 * time.Second
 )
 
 // logWriter passes log lines on to a writer that may block: a terminal that was
@@ -22,6 +23,7 @@ type logWriter struct {
 	lines   chan []byte        // nil: the last one
 	flushes chan chan struct{} // one for each empty line among them
 	lost    atomic.Int64
+	read    atomic.Int64 // lines that were passed on
 	done    chan struct{}
 }
 
@@ -56,6 +58,7 @@ func (l *logWriter) pass(w io.Writer) {
 			continue
 		}
 		_, _ = w.Write(line) // there is nobody to tell
+		l.read.Add(1)
 	}
 }
 
@@ -79,16 +82,25 @@ func (l *logWriter) flush() {
 	}
 }
 
-// Close waits until what was written has been passed on, at most logFlush.
+// Close waits until what was written has been passed on: the last lines tell how a
+// stop ended. It gives up when for logFlush nobody has read anything, and after
+// logLimit.
 func (l *logWriter) Close() {
-	late := time.After(logFlush)
-	select {
-	case l.lines <- nil:
-	case <-late:
-		return
-	}
-	select {
-	case <-l.done:
-	case <-late:
+	limit, last := time.After(logLimit), l.lines
+	for read := l.read.Load(); ; {
+		select {
+		case last <- nil:
+			last = nil
+		case <-l.done:
+			return
+		case <-limit:
+			return
+		case <-time.After(logFlush):
+			now := l.read.Load()
+			if now == read {
+				return
+			}
+			read = now
+		}
 	}
 }
