@@ -129,10 +129,17 @@ type call struct {
 type verdict struct {
 	errno unix.Errno
 	kill  bool // handoverd is killed before it
+	own   bool // of the call; set by the gate
 }
 
 // startGated starts a daemon behind a gate. Nothing is stopped until watch.
 func startGated(t *testing.T, d *Daemon, wrapper ...string) *gate {
+	t.Helper()
+	return startGatedWith(t, d, nil, wrapper...)
+}
+
+// startGatedWith is startGated with what watch would be called with from the first call on.
+func startGatedWith(t *testing.T, d *Daemon, decide func(*call) verdict, wrapper ...string) *gate {
 	t.Helper()
 	path := filepath.Join(d.Dir, "gate.sock")
 	_ = os.Remove(path)
@@ -173,7 +180,7 @@ func startGated(t *testing.T, d *Daemon, wrapper ...string) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{fd: fds[0], wake: wake, over: make(chan struct{})}
+	g := &gate{fd: fds[0], wake: wake, over: make(chan struct{}), decide: decide}
 	g.pid.Store(int64(d.PID))
 	go g.serve() // waited for by the cleanup
 	t.Cleanup(func() {
@@ -236,7 +243,10 @@ func (g *gate) serve() {
 		switch {
 		case v.kill:
 			_ = unix.Kill(int(g.pid.Load()), unix.SIGKILL)
-			continue
+			if v.own {
+				continue // an answer that is there before the signal would have it carried out
+			}
+			a.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 		case v.errno == 0:
 			a.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 		}
@@ -253,7 +263,9 @@ func (g *gate) judge(n *gateNotice) verdict {
 	}
 	c := &call{g: g, tid: int(n.pid), nr: uint32(n.nr), args: n.args}
 	c.own = unix.Access(fmt.Sprintf("/proc/%d/task/%d", g.pid.Load(), c.tid), unix.F_OK) == nil
-	return g.decide(c)
+	v := g.decide(c)
+	v.own = c.own
+	return v
 }
 
 // shim reports whether the call is one of a child of handoverd that has not become its program yet.

@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/handoverd/handover/internal/drill"
 	"github.com/handoverd/handover/supervisor"
 )
 
@@ -66,9 +65,11 @@ func (c *call) fills() bool {
 	return false
 }
 
-// saidIn reports whether a text has the reason, in words or, as Go's runtime tells it, by number.
+// saidIn reports whether a text has the reason. Where the shim lacks a descriptor for the epoll set of its runtime, the
+// runtime ends it, before any code of ours, with so long a stack that what it said first is not in the last lines.
 func (l *limit) saidIn(text string) bool {
-	return strings.Contains(text, l.errno.Error()) || strings.Contains(text, fmt.Sprintf("failed with %d", int(l.errno)))
+	return strings.Contains(text, l.errno.Error()) ||
+		strings.Contains(text, "exit status 2 before it was ready") && strings.Contains(text, "os.Open(")
 }
 
 // limits are what is injected. EAGAIN of a fork is RLIMIT_NPROC; of a thread it ends every Go program (runtime, newosproc).
@@ -102,9 +103,7 @@ func newInjected(t *testing.T) *injected {
 	s.configure(s.plain)
 	s.g = startGated(t, s.Daemon)
 	s.WaitReady()
-	s.fresh = s.load("fresh", drill.Load{
-		Network: "tcp", Address: s.address("web", "http"), Mode: drill.ModeFresh, Rate: 100, Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond,
-	})
+	s.fresh = s.lightLoad()
 	s.round(nil) // whatever is made once and kept
 	s.settle()
 	s.keeper = s.Status().Keeper.PID
@@ -305,8 +304,9 @@ func (s *injected) meetAll(limits []limit, sample int) {
 			rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 			all = all[:min(sample, len(all))]
 		}
-		for _, m := range all {
+		for round, m := range all {
 			outcome := s.meet(m)
+			s.fresh = s.anew(s.fresh, round)
 			s.t.Logf("%-12s %-60s %d. of %d  lasting %-5v met %-5v %s", l.name, m.step, m.nth, count[i][m.step], m.lasting, m.seen() >= m.nth, outcome)
 		}
 	}

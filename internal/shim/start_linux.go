@@ -28,9 +28,6 @@ func shimEnv() []string {
 		"GOMAXPROCS=1",
 		"GOGC=off",
 		"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
-		// A runtime that lacks a descriptor for its epoll set ends before any code of ours. What it says is in the report of
-		// the failure, whose 64 lines a stack would fill.
-		"GOTRACEBACK=none",
 	}
 }
 
