@@ -217,15 +217,6 @@ func newLoop(s *Supervisor) (*loop, error) {
 	return l, nil
 }
 
-// timeLeft is how long the process may still live in order: until a stop has to be
-// over, deadline included.
-func (l *loop) timeLeft() time.Duration {
-	if l.state.Stop == nil {
-		return 0
-	}
-	return l.state.Stop.Hard.Until()
-}
-
 // The loop's helpers; Run waits for each of them.
 
 func (l *loop) reap(ctx context.Context) { defer l.base.Done(); l.reaper.Run(ctx) }

@@ -64,3 +64,12 @@ func (o *output) wait(passed chan<- struct{}) {
 	defer close(passed)
 	o.readers.Wait()
 }
+
+// timeLeft is how long the process may still live in order: until a stop has to be
+// over, deadline included.
+func (l *loop) timeLeft() time.Duration {
+	if l.state.Stop == nil {
+		return 0
+	}
+	return l.state.Stop.Hard.Until()
+}
