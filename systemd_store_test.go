@@ -118,21 +118,24 @@ func TestStoreKeepsThePort(t *testing.T) {
 	m := newNotifyDouble(t, d.Dir+"/notify.sock", 100)
 	port := FreePort(t)
 	other := strings.Replace(strings.Replace(goserver(t, FreePort(t)), "service.web", "service.other", -1), "web.", "other.", 1)
-	d.Configure(goserver(t, port) + other)
+	path := d.Dir + "/local.sock"
+	web := rewrite(t, goserver(t, port), "[service.web.socket]\n", fmt.Sprintf("[service.web.socket]\nlocal = \"unix://%s\"\n", path))
+	d.Configure(web + other)
 	const store = "FDSTORE=64"
 	d.runUnder(t, m, store)
 	_, next := m.wait(0, "READY=1", says("READY", "1"))
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	socket := fmt.Sprintf("socket/tcp|127.0.0.1|%d", port)
-	all := []string{"control/other.1", "control/web.1", "notify/other.1", "notify/web.1", socket}
+	local := "socket/unix|" + path
+	all := []string{"control/other.1", "control/web.1", "notify/other.1", "notify/web.1", socket, local}
 	for _, name := range all {
 		if !slices.Contains(m.names(), name) {
 			t.Errorf("the store has %v, want %s among them", m.names(), name)
 		}
 	}
 	st := d.Status()
-	if st.Keeper.PID != 0 || st.Keeper.Off == "" || st.Store.Held != 6 || st.Store.Room != 64 || st.Store.Fault != "" {
-		t.Errorf("status: keeper %+v, store %+v; want none, and 6 descriptors", st.Keeper, st.Store)
+	if st.Keeper.PID != 0 || st.Keeper.Off == "" || st.Store.Held != 7 || st.Store.Room != 64 || st.Store.Fault != "" {
+		t.Errorf("status: keeper %+v, store %+v; want none, and 7 descriptors", st.Keeper, st.Store)
 	}
 	if s := st.Services[0].Sources; s.Store != "" || s.Keeper == "" {
 		t.Errorf("sources: %+v", s)
@@ -154,10 +157,10 @@ func TestStoreKeepsThePort(t *testing.T) {
 	}
 
 	// A service that a reload removes takes its sockets and channels out of the store.
-	d.Configure(goserver(t, port))
+	d.Configure(web)
 	d.MustReload()
 	eventually(t, "the store has what is left", func() bool {
-		return slices.Equal(m.names(), []string{"control/web.2", "notify/web.2", socket})
+		return slices.Equal(m.names(), []string{"control/web.2", "notify/web.2", socket, local})
 	})
 	m.wait(next, "FDSTOREREMOVE", says("FDSTOREREMOVE", "1"))
 
@@ -166,13 +169,24 @@ func TestStoreKeepsThePort(t *testing.T) {
 	if code := d.WaitExit(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	if left := m.names(); !slices.Equal(left, []string{socket}) {
-		t.Errorf("the store has %v after the stop, want the socket alone", left)
+	if left := m.names(); !slices.Equal(left, []string{socket, local}) {
+		t.Errorf("the store has %v after the stop, want the sockets alone", left)
 	}
 	answer := queuedRequest(t, address)
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Errorf("the path while nobody serves: %v", err)
+	} else {
+		defer func() { _ = c.Close() }()
+	}
 	d.startPassed(t, m, m.stored(), store)
 	answer()
 	d.WaitReady()
+	for _, s := range d.Service("web").Sockets {
+		if s.TakenFrom != "systemd's fd store" {
+			t.Errorf("socket %s after the restart: %+v", s.Name, s)
+		}
+	}
 	if n := len(m.store[socket]); n != 1 {
 		t.Errorf("the store has the socket %d times", n)
 	}
@@ -184,7 +198,9 @@ func TestStoreKeepsThePort(t *testing.T) {
 	d.Configure(goserver(t, moved))
 	d.startPassed(t, m, m.stored(), store)
 	d.WaitReady()
-	eventually(t, "the store drops what nobody wants", func() bool { return !slices.Contains(m.names(), socket) })
+	eventually(t, "the store drops what nobody wants", func() bool {
+		return !slices.Contains(m.names(), socket) && !slices.Contains(m.names(), local)
+	})
 	if c, err := net.Dial("tcp", address); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("connect to the address that is not served any more: %v, %v", c, err)
 	}

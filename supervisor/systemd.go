@@ -229,6 +229,7 @@ type manager struct {
 	tidings
 	to    *sdnotify.Sender // nil: nobody listens
 	again proc.Instant     // after an attempt that failed
+	pause time.Duration    // from one such attempt to the next
 	fault string           // of the last attempt
 }
 
@@ -269,9 +270,12 @@ func (m *manager) hear(e event) {
 	}
 }
 
-// retryAfter is how long after an attempt that failed the manager is told again. One
-// that is stopped or gone costs the loop the wait for it each time.
-const retryAfter = time.Second
+// How long after an attempt that failed the manager is told again: doubled each time, as
+// one that is stopped or gone costs the loop the wait for it.
+const (
+	retryShortest = 250 * time.Millisecond
+	retryLongest  = 30 * time.Second
+)
 
 // tellManager says what is new since it was told last. A manager that cannot be told
 // holds up nothing: it is told when it can be.
@@ -298,14 +302,15 @@ func (l *loop) sendManager(say string, fds ...int) bool {
 	m := &l.manager
 	err := m.to.Send(say, fds...)
 	if err == nil {
-		m.fault = ""
+		m.fault, m.pause = "", 0
 		return true
 	}
 	if m.fault != err.Error() {
 		m.fault = err.Error()
 		l.log.Error("the service manager was not told", "err", err)
 	}
-	m.again = l.turned.Add(retryAfter)
+	m.pause = min(max(2*m.pause, retryShortest), retryLongest)
+	m.again = l.turned.Add(m.pause)
 	return false
 }
 

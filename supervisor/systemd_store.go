@@ -39,15 +39,16 @@ func (l *loop) findStore() {
 	case l.manager.to == nil:
 		st.off = noManager
 		return
-	case given.Store > 0:
-		st.room = given.Store
 	default:
-		st.room = storeUnknown
-		text, err := l.askUnit("show", "--property=FileDescriptorStoreMax")
+		text, err := l.askUnit("show", "--property=FileDescriptorStoreMax", "--property=KillMode")
+		st.room = given.Store
 		if err == nil {
+			l.warnOfUnit(text)
+		}
+		if err == nil && given.Store == 0 {
 			st.room, err = strconv.Atoi(sdnotify.Property(text, "FileDescriptorStoreMax"))
 		}
-		if err != nil {
+		if err != nil && given.Store == 0 {
 			st.room, st.off = storeUnknown, fmt.Sprintf("the service manager does not say whether it keeps descriptors: %v", err)
 			return
 		}
@@ -58,6 +59,13 @@ func (l *loop) findStore() {
 	}
 	if l.keep.off == "" {
 		l.keep.off = "systemd's fd store holds what it would"
+	}
+}
+
+// warnOfUnit names what in the unit would undo what handoverd is for.
+func (l *loop) warnOfUnit(show string) {
+	if mode := sdnotify.Property(show, "KillMode"); mode == "control-group" || mode == "mixed" {
+		l.log.Warn("systemd ends all programs when handoverd is killed: set KillMode=process in the unit", "KillMode", mode)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/handoverd/handover/internal/keeper"
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -66,6 +67,9 @@ func Sweep(ctx context.Context, dir string, grace time.Duration) (*SweepReport, 
 	if saved != nil {
 		s.remember(saved)
 	}
+	if s.keeper.PID == 0 {
+		s.findKeeper()
+	}
 	err = s.run(ctx)
 	for _, c := range s.children {
 		c.release()
@@ -93,6 +97,25 @@ func (s *sweeping) remember(saved *savedState) {
 			c.path = s.dir.file("notify", c.String())
 			s.children = append(s.children, c)
 		}
+	}
+}
+
+// findKeeper asks the keeper of the directory which process it is, where no state does.
+func (s *sweeping) findKeeper() {
+	claim, err := keeper.Claim(s.dir.path)
+	if err != nil {
+		return
+	}
+	defer func() { _ = claim.Close() }()
+	var c *keeper.Client
+	if err := control(claim, func(fd int) error { c, err = keeper.Dial(s.dir.path, fd); return err }); err != nil {
+		return // there is none
+	}
+	defer func() { _ = c.Close() }()
+	held, err := c.TakeAll(takeLimit)
+	closeFDs(held)
+	if started, startErr := proc.StartTime(c.PID()); err == nil && startErr == nil {
+		s.keeper = heldProcess{PID: c.PID(), StartTime: started}
 	}
 }
 
