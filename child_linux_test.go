@@ -16,6 +16,7 @@ import (
 
 	"github.com/handoverd/handover/internal/fdleak"
 	"github.com/handoverd/handover/internal/sdnotify"
+	"github.com/handoverd/handover/internal/until"
 	"github.com/handoverd/handover/internal/wire"
 )
 
@@ -299,9 +300,28 @@ func TestDrainContext(t *testing.T) {
 	if !errors.Is(context.Cause(cancelled), context.Canceled) {
 		t.Errorf("cause %v", context.Cause(cancelled))
 	}
-	// A later deadline changes nothing, an earlier one all that are in use.
+	// A later deadline changes nothing, an earlier one all that are in use, and
+	// tells who has planned by it.
 	send(t, sup, wire.Message{Verb: wire.Drain, DeadlineNS: int64(bootNow() + 2*time.Hour)})
 	recv(t, sup)
+	derived, cancelDerived := context.WithCancel(ctx)
+	defer cancelDerived()
+	told := make(chan time.Duration, 1)
+	stop := until.OnNearer(derived, func() {
+		end, _ := until.Of(derived)
+		told <- time.Until(end)
+	})
+	send(t, sup, wire.Message{Verb: wire.Drain, DeadlineNS: int64(bootNow() + time.Minute)})
+	recv(t, sup)
+	if left := <-told; left > time.Minute-time.Second || left < 30*time.Second {
+		t.Errorf("told that %v are left, of a minute", left)
+	}
+	stop()
+	for _, ctx := range []context.Context{early, ctx} {
+		if end, ok := ctx.Deadline(); !ok || time.Until(end) > time.Minute {
+			t.Errorf("after it was shortened: %v left, %v", time.Until(end), ok)
+		}
+	}
 	send(t, sup, wire.Message{Verb: wire.Drain, DeadlineNS: int64(bootNow() + 20*time.Millisecond)})
 	recv(t, sup)
 	for _, ctx := range []context.Context{early, ctx} {

@@ -2,18 +2,18 @@ package handover
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // deadline is when a draining generation should have left by itself. The zero
 // value has none.
 type deadline struct {
-	mu    sync.Mutex
-	end   time.Duration // on the clock of bootNow; 0: none
-	live  map[uint64]context.CancelCauseFunc
-	count uint64
+	mu   sync.Mutex
+	end  time.Duration // on the clock of bootNow; 0: none
+	live map[*until.Context]struct{}
 }
 
 // set notes the supervisor's deadline, in nanoseconds of CLOCK_BOOTTIME; 0 is
@@ -26,36 +26,41 @@ func (d *deadline) set(ns int64) {
 	left := time.Duration(ns) - bootNow()
 	end := time.Duration(ns) - min(time.Second, max(0, left/20))
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.end != 0 && d.end <= end {
+		d.mu.Unlock()
 		return
 	}
 	d.end = end
-	for _, cancel := range maps.Clone(d.live) {
-		time.AfterFunc(end-bootNow(), func() { cancel(ErrDrainDeadline) })
+	var live []*until.Context
+	for c := range d.live {
+		live = append(live, c)
+	}
+	d.mu.Unlock()
+	for _, c := range live { // without the lock, as others are told
+		c.Shorten(onClock(end))
 	}
 }
+
+// onClock is a time of bootNow on the clock of package time.
+func onClock(at time.Duration) time.Time { return time.Now().Add(at - bootNow()) }
 
 func (d *deadline) context(parent context.Context) (context.Context, context.CancelFunc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	base, cancelBase := context.WithCancelCause(parent)
-	ctx, cancelTimer := base, context.CancelFunc(func() {})
+	var end time.Time
 	if d.end != 0 {
-		ctx, cancelTimer = context.WithDeadlineCause(base, time.Now().Add(d.end-bootNow()), ErrDrainDeadline)
+		end = onClock(d.end)
 	}
+	c := until.New(parent, end, ErrDrainDeadline)
 	if d.live == nil {
-		d.live = make(map[uint64]context.CancelCauseFunc)
+		d.live = make(map[*until.Context]struct{})
 	}
-	d.count++
-	id := d.count
-	d.live[id] = cancelBase
-	return ctx, func() {
+	d.live[c] = struct{}{}
+	return c, func() {
 		d.mu.Lock()
-		delete(d.live, id)
+		delete(d.live, c)
 		d.mu.Unlock()
-		cancelTimer()
-		cancelBase(context.Canceled)
+		c.Cancel(context.Canceled)
 	}
 }
 
@@ -67,8 +72,9 @@ func (d *deadline) context(parent context.Context) (context.Context, context.Can
 // There is no deadline if none was given: before Draining is closed, without a
 // supervisor, or when the supervisor died without asking for a drain. A
 // deadline once given holds even if the supervisor dies, because its
-// successor keeps to it. An earlier one that follows shortens contexts that
-// are in use.
+// successor keeps to it. An earlier one that follows, such as that of a stop at
+// short notice, shortens contexts that are in use: their Deadline is the new one,
+// and package drain plans anew by it.
 func (c *Child) DrainContext(parent context.Context) (context.Context, context.CancelFunc) {
 	return c.deadline.context(parent)
 }

@@ -36,13 +36,3 @@ func (a Age) draw() time.Duration {
 	jitter = min(jitter, 1)
 	return a.Max + time.Duration((2*rand.Float64()-1)*jitter*float64(a.Max))
 }
-
-// portion is how much of the time to a deadline a phase may use that wants d: at
-// most half of what is left, so that what it begins can end. Without a deadline
-// it is d.
-func portion(d time.Duration, deadline time.Time, bounded bool) time.Duration {
-	if bounded {
-		d = min(d, time.Until(deadline)/2)
-	}
-	return max(d, 0)
-}

@@ -19,13 +19,30 @@ type Target interface {
 	Close() error
 }
 
+// A ListenerCloser is a Target that can close its listeners before it tells anybody
+// to leave. *Server, *Stopper and *Group are.
+type ListenerCloser interface {
+	// CloseListeners closes them; what has been accepted goes on as before.
+	// Shutdown follows.
+	CloseListeners() error
+}
+
 // lateness is how long after the end of its context a Shutdown may take to
 // return before it is closed under its hands. A Target that keeps the contract
 // returns at once and its own account of what was left is the better one.
 const lateness = 100 * time.Millisecond
 
-// All shuts every target down at the same time and returns when all are done.
-// When ctx ends it closes those that are still busy. The error joins one error
+// listenersLast is the longest that the closing of listeners is waited for. It takes
+// no time but where a listener of the caller's hangs in Close.
+const listenersLast = time.Second
+
+// All closes the listeners of all targets that are ListenerClosers, then shuts
+// every target down at the same time, and returns when all are done. So a client
+// that is told to leave by one target, a WebSocket of Streams, say, and connects
+// anew at once does not meet the listener of another one here. A target of another
+// kind, such as *http.Server, closes its own while the others are told.
+//
+// When ctx ends All closes those that are still busy. The error joins one error
 // per straggler; nil means that nothing was cut off. A target whose Shutdown
 // fails for another reason is closed as well.
 //
@@ -34,6 +51,7 @@ const lateness = 100 * time.Millisecond
 // a Close that takes as long. One that panics has failed, and its error has the
 // stack; the others go on. With a context that never ends All waits for ever.
 func All(ctx context.Context, targets ...Target) error {
+	closeListeners(ctx, targets)
 	results := make(chan error)
 	for _, t := range targets {
 		// Waited for below: each sends one result.
@@ -44,6 +62,31 @@ func All(ctx context.Context, targets ...Target) error {
 		errs = append(errs, <-results)
 	}
 	return errors.Join(errs...)
+}
+
+// closeListeners closes the listeners of those targets that can. The errors are
+// those of their Shutdown, which comes to it again.
+func closeListeners(ctx context.Context, targets []Target) {
+	closed := make(chan error, len(targets))
+	n := 0
+	for _, t := range targets {
+		if c, ok := t.(ListenerCloser); ok {
+			n++
+			// Waited for below, unless a listener hangs.
+			go ask(ctx, func(context.Context) error { return c.CloseListeners() }, closed)
+		}
+	}
+	late := time.NewTimer(listenersLast)
+	defer late.Stop()
+	for range n {
+		select {
+		case <-closed:
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // shutOne drains one target and sends what went wrong, or nil.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // A closer is one thing to be closed at the end.
@@ -67,10 +69,12 @@ func order(closers []closer) ([]closer, error) {
 	return sorted, nil
 }
 
-// closeAll runs the closers until end, and returns what hung and what failed.
-func closeAll(ctx context.Context, closers []closer, end time.Time) (hung []Straggler, failed error) {
+// closeAll runs the closers until the deadline of ctx, wherever that moves, and
+// returns what hung and what failed.
+func closeAll(ctx context.Context, closers []closer) (hung []Straggler, failed error) {
 	for i, c := range closers {
 		begin := time.Now()
+		end, _ := until.Of(ctx)
 		share := max(end.Sub(begin)/time.Duration(len(closers)-i), 0)
 		over, err := closeOne(ctx, c, share)
 		if !over {

@@ -40,5 +40,6 @@
 // other holders of the socket. A program that holds its socket alone resets what
 // is queued, with this package as without.
 //
-// It imports the standard library only and nothing in it is particular to Linux.
+// Beside the standard library it imports one small package of this module, and
+// nothing in it is particular to Linux.
 package drain

@@ -52,10 +52,14 @@ func (s *Stopper) Listener(l net.Listener) net.Listener {
 	return &stopperListener{Listener: s.group.Listener(l), stopper: s, closed: make(chan struct{})}
 }
 
+// CloseListeners closes the listeners and does nothing else: the server goes on with
+// what it has accepted, and tells nobody. Shutdown and Close do it first.
+func (s *Stopper) CloseListeners() error { return s.group.CloseListeners() }
+
 // Shutdown closes the listeners, lets the server take up what it has accepted,
 // and stops it gracefully. When ctx ends first it returns an *IncompleteError.
 func (s *Stopper) Shutdown(ctx context.Context) error {
-	_ = s.group.begin() // closing a listener that is closed is no failure of the drain
+	_ = s.group.begin() // that a listener could not be closed is no failure of the drain
 	select {
 	case <-s.takenUp():
 	case <-ctx.Done():
@@ -146,7 +150,7 @@ func (l *stopperListener) Accept() (net.Conn, error) {
 	if err == nil {
 		return t, nil
 	}
-	if s.group.draining.Load() {
+	if s.group.shut.Load() {
 		select {
 		case <-l.closed:
 		case <-s.finished:

@@ -18,6 +18,7 @@ import (
 // methods may be called from several goroutines at once. Once Shutdown or Close
 // has been called a Group admits nothing more, for good.
 type Group struct {
+	shut     atomic.Bool // nothing more is accepted: CloseListeners was called
 	draining atomic.Bool // the same as begun being closed, cheap to read per request
 
 	mu        sync.Mutex
@@ -26,7 +27,8 @@ type Group struct {
 	emptied   bool
 	members   map[*member]struct{}
 	listeners map[*listener]struct{}
-	accepting int // Accept calls under way; each may still bring a connection
+	lerr      error // of closing them
+	accepting int   // Accept calls under way; each may still bring a connection
 	observer  *observer
 	came      arrivals
 	probed    bool // connections may be probes: who knows better counts them
@@ -68,8 +70,8 @@ func (g *Group) StartNamed(name string) (done func(), err error) {
 	return m.leave, nil
 }
 
-// Draining returns a channel that is closed when Shutdown or Close begins. Use
-// it to tell clients to go away: WebSocket close 1001 or 1012, a last event, an
+// Draining returns a channel that is closed when Shutdown or Close begins and the
+// group's listeners have been closed. Use it to tell clients to go away: WebSocket close 1001 or 1012, a last event, an
 // end of the protocol's own kind.
 func (g *Group) Draining() <-chan struct{} {
 	g.mu.Lock()
@@ -181,16 +183,20 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// begin starts the drain, once, and closes the listeners outside the lock:
-// closing one waits for nothing of ours, but a foreign listener's Close may.
-func (g *Group) begin() error {
+// CloseListeners closes the group's listeners and does nothing else: what they have
+// accepted goes on, Start admits, and nobody is told. Shutdown and Close do it first
+// by themselves. Later calls return the same result.
+//
+// They are closed outside the lock: closing one waits for nothing of ours, but a
+// foreign listener's Close may.
+func (g *Group) CloseListeners() error {
 	g.mu.Lock()
-	g.beginLocked()
+	g.initLocked()
+	g.shut.Store(true)
 	var ls []*listener
 	for l := range g.listeners {
 		ls = append(ls, l)
 	}
-	g.signalLocked()
 	g.mu.Unlock()
 	var errs []error
 	for _, l := range ls {
@@ -198,15 +204,25 @@ func (g *Group) begin() error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(errs) > 0 {
+		g.lerr = errors.Join(append(errs, g.lerr)...)
+	}
+	return g.lerr
 }
 
-// beginLocked marks the group as draining.
-func (g *Group) beginLocked() {
-	g.initLocked()
+// begin starts the drain, once. The listeners are closed before: whoever is told to
+// leave comes back at once, and shall not be accepted here again.
+func (g *Group) begin() error {
+	err := g.CloseListeners()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !g.draining.Swap(true) {
 		close(g.begun)
 	}
+	g.signalLocked()
+	return err
 }
 
 func (g *Group) initLocked() {
@@ -263,7 +279,7 @@ func (g *Group) signalLocked() {
 // count of Accepts under way keeps the drain from ending before it has.
 func (g *Group) accept(inner net.Listener) (net.Conn, *member, error) {
 	g.mu.Lock()
-	if g.draining.Load() {
+	if g.shut.Load() {
 		g.mu.Unlock()
 		a := inner.Addr()
 		return nil, nil, &net.OpError{Op: "accept", Net: a.Network(), Addr: a, Err: net.ErrClosed}

@@ -99,13 +99,14 @@ func (c h2tlsConn) ConnectionState() tls.ConnectionState { return c.secure.Conne
 // attach makes a connection known as HTTP/2.
 func (s *Server) attach(m *member, h *h2conn) {
 	m.http.h2.Store(h)
-	if s.group.draining.Load() {
+	if s.leave.Load() != nil {
 		s.schedule(m, h)
 	}
 }
 
-// askHTTP2 sends the GOAWAYs of a drain, each at its moment. It is called when
-// the drain has begun, so that no connection is missed by it and attach both.
+// askHTTP2 sends the GOAWAYs of a drain, each at its moment; again when that has
+// become an earlier one. It is called when the plan is there, so that no connection
+// is missed by it and attach both.
 func (s *Server) askHTTP2() {
 	s.group.mu.Lock()
 	defer s.group.mu.Unlock()

@@ -61,7 +61,9 @@ type Server struct {
 
 	// Window spreads the leave: each connection is asked at a random moment of
 	// it, so that the clients do not all come back at once; at most half of the
-	// time that the context gives. 0: all are asked at the begin.
+	// time that the context gives. When a supervisor shortens that, those who
+	// have not been asked are, within half of what is left. 0: all are asked at
+	// the begin.
 	Window time.Duration
 
 	// Answer is how long before the deadline of Shutdown's context the contexts
@@ -76,8 +78,11 @@ type Server struct {
 
 	srv   *http.Server
 	group Group
-	leave atomic.Pointer[leaving]
-	live  requests
+	leave atomic.Pointer[leaving] // nil: nobody is asked to leave
+
+	planning sync.Mutex // one plan at a time
+
+	live requests
 
 	once      sync.Once // installs the hooks
 	next      http.Handler
@@ -122,7 +127,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 
 // outcome holds back the end of a Serve loop until the drain is over.
 func (s *Server) outcome(err error) error {
-	if !s.group.draining.Load() {
+	if !s.group.shut.Load() {
 		return err
 	}
 	<-s.finished
@@ -134,6 +139,11 @@ func (s *Server) Draining() <-chan struct{} { return s.group.Draining() }
 
 // Len returns how many connections are open, hijacked ones included.
 func (s *Server) Len() int { return s.group.Len() }
+
+// CloseListeners closes the listeners and does nothing else: connections are served
+// as before and not asked to leave, and Serve goes on until they are over. Shutdown
+// and Close do it first by themselves.
+func (s *Server) CloseListeners() error { return s.group.CloseListeners() }
 
 // Shutdown is the lossless leave described at Server. It returns nil when every
 // connection has ended. When ctx ends first it closes idle connections, leaves

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // answerTime is the default of Server.Answer and Workers.Return.
@@ -23,10 +25,30 @@ type httpMember struct {
 	current atomic.Pointer[request] // the latest one; the only one on HTTP/1
 }
 
-// A leaving is when a Server's connections are asked to leave.
+// A leaving is when a Server's connections are asked to leave: each at its slot,
+// those up to slot at once, and the others spread over window from begin on.
 type leaving struct {
 	begin  time.Time
+	slot   float64
 	window time.Duration
+}
+
+// at is when the connection of a slot is asked.
+func (l *leaving) at(slot float64) time.Time {
+	if slot <= l.slot || l.window == 0 {
+		return l.begin
+	}
+	return l.begin.Add(time.Duration((slot - l.slot) / (1 - l.slot) * float64(l.window)))
+}
+
+// hurry is the plan for those who have not been asked yet, within a shorter window;
+// nil if l is as short.
+func (l *leaving) hurry(now time.Time, window time.Duration) *leaving {
+	gone := now.Sub(l.begin)
+	if left := l.window - gone; left <= 0 || window >= left {
+		return nil
+	}
+	return &leaving{now, l.slot + (1-l.slot)*float64(gone)/float64(l.window), window}
 }
 
 // memberKey finds a connection's member in the context of its requests.
@@ -107,25 +129,36 @@ func (m *member) cut() {
 // goodbye on it.
 func (m *member) isHijacked() bool { return http.ConnState(m.state.Load()) == http.StateHijacked }
 
-// begin starts the clocks of a leave and returns what stops them.
+// begin closes the listeners, then starts the clocks of a leave, and returns what
+// stops them.
 func (s *Server) begin(ctx context.Context) (stop func()) {
-	deadline, bounded := ctx.Deadline()
-	first := s.leave.CompareAndSwap(nil, &leaving{time.Now(), portion(s.Window, deadline, bounded)})
-	s.group.mu.Lock()
-	s.group.beginLocked()
-	s.group.mu.Unlock()
-	if first {
-		s.askHTTP2()
-	}
-	if s.Answer < 0 || !bounded {
-		return func() {}
+	_ = s.group.begin() // the error is group.Shutdown's to return
+	unwatch := until.OnNearer(ctx, func() { s.plan(ctx) })
+	s.plan(ctx)
+	if s.Answer < 0 {
+		return unwatch
 	}
 	answer := s.Answer
 	if answer == 0 {
 		answer = answerTime
 	}
-	t := time.AfterFunc(time.Until(deadline)-portion(answer, deadline, bounded), s.live.end)
-	return func() { t.Stop() }
+	a := before(ctx, answer, s.live.end)
+	return func() { unwatch(); a.cancel() }
+}
+
+// plan sets when connections are asked to leave, by the deadline that ctx has now.
+func (s *Server) plan(ctx context.Context) {
+	s.planning.Lock()
+	defer s.planning.Unlock()
+	now := time.Now()
+	l := &leaving{begin: now, window: portion(ctx, s.Window)}
+	if old := s.leave.Load(); old != nil {
+		if l = old.hurry(now, l.window); l == nil {
+			return
+		}
+	}
+	s.leave.Store(l)
+	s.askHTTP2()
 }
 
 // mustLeave tells whether a connection is asked to leave by its next response.
@@ -135,7 +168,7 @@ func (s *Server) mustLeave(m *member) bool {
 	if m != nil && m.http.asked.Load() {
 		return true
 	}
-	if !s.group.draining.Load() {
+	if s.leave.Load() == nil {
 		return false
 	}
 	return m == nil || s.wait(m) <= 0
@@ -144,9 +177,5 @@ func (s *Server) mustLeave(m *member) bool {
 // wait is how long it is until a connection is asked to leave by a drain that
 // has begun.
 func (s *Server) wait(m *member) time.Duration {
-	l := s.leave.Load()
-	if l == nil || l.window == 0 {
-		return 0
-	}
-	return time.Until(l.begin.Add(time.Duration(m.http.slot * float64(l.window))))
+	return time.Until(s.leave.Load().at(m.http.slot))
 }

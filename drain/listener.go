@@ -16,7 +16,7 @@ import (
 // ReadFrom (sendfile and splice into it go on working) and NetConn, which
 // returns the original. A connection closed by way of NetConn stays counted.
 //
-// On a group that is draining l is closed and Accept fails with net.ErrClosed.
+// On a group whose listeners are closed l is closed and Accept fails with net.ErrClosed.
 func (g *Group) Listener(l net.Listener) net.Listener {
 	t := g.track(l)
 	if sc, ok := l.(syscall.Conn); ok {
@@ -25,12 +25,12 @@ func (g *Group) Listener(l net.Listener) net.Listener {
 	return t
 }
 
-// track registers l with the group, or closes it when that is draining.
+// track registers l with the group, or closes it when the others are.
 func (g *Group) track(l net.Listener) *listener {
 	t := &listener{Listener: l, group: g}
 	g.mu.Lock()
 	g.initLocked()
-	late := g.draining.Load()
+	late := g.shut.Load()
 	if !late {
 		g.listeners[t] = struct{}{}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // lastMoment is what the closers get when the supervisor's deadline came without
@@ -69,7 +71,7 @@ func (r *run) lameDuck() {
 		return
 	}
 	begin := time.Now()
-	ctx, cancel := context.WithDeadlineCause(&r.limits, begin.Add(r.LameDuck.limit()), errMax)
+	ctx, cancel := context.WithDeadlineCause(r.limits.drain, begin.Add(r.LameDuck.limit()), errMax)
 	defer cancel()
 	for _, t := range r.targets {
 		if o, ok := t.Target.(observable); ok {
@@ -93,7 +95,7 @@ func (r *run) lameDuck() {
 			by = cause
 			r.account(func(p *Report) { p.Handover = handover })
 			r.bySupervisor()
-		case r.limits.Err() != nil:
+		case r.limits.drain.Err() != nil:
 			by = "deadline"
 		}
 	}
@@ -130,12 +132,13 @@ func (r *run) drain() []Straggler {
 		cause = by
 	}
 	r.enter(Draining, cause)
-	var ctx context.Context = &r.limits
+	var ctx context.Context = r.limits.drain
 	if r.Drain > 0 {
 		limited, cancel := context.WithDeadlineCause(ctx, begin.Add(r.Drain), ErrDeadline)
 		defer cancel()
 		ctx = limited
 	}
+	closeListeners(ctx, r.plain())
 	results := make([]chan error, len(r.targets))
 	for i, t := range r.targets {
 		results[i] = make(chan error, 1)
@@ -165,6 +168,15 @@ func (r *run) drain() []Straggler {
 	return cut
 }
 
+// plain is the targets without their names.
+func (r *run) plain() []Target {
+	targets := make([]Target, len(r.targets))
+	for i, t := range r.targets {
+		targets[i] = t.Target
+	}
+	return targets
+}
+
 // close runs the closers.
 func (r *run) close(closers []closer) (hung []Straggler, failed error) {
 	begin := time.Now()
@@ -173,11 +185,17 @@ func (r *run) close(closers []closer) (hung []Straggler, failed error) {
 		cause = r.cause.Error()
 	}
 	r.enter(Closing, cause)
-	end := r.limits.last()
-	if soon := begin.Add(lastMoment); r.supervised && end.Before(soon) {
-		end = soon
+	end := func() time.Time {
+		end, soon := r.limits.last(), begin.Add(lastMoment)
+		if r.supervised && end.Before(soon) {
+			return soon
+		}
+		return end
 	}
-	hung, failed = closeAll(context.WithoutCancel(r.signal), closers, end)
+	ctx := until.New(context.WithoutCancel(r.signal), end(), ErrDeadline)
+	defer ctx.Cancel(context.Canceled)
+	defer until.OnNearer(r.limits.all, func() { ctx.Shorten(end()) })()
+	hung, failed = closeAll(ctx, closers)
 	if len(hung) > 0 && r.cause == nil {
 		r.cause = ErrDeadline
 	}

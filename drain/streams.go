@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // A Reason says why a stream is asked to leave.
@@ -31,7 +33,8 @@ const (
 type Streams struct {
 	// Window spreads the goodbyes of a drain evenly, with jitter, so that the
 	// clients do not all connect anew at once; at most half of the time that
-	// the context gives. 0: all at the begin.
+	// the context gives. When a supervisor shortens that, those that are left
+	// are said within half of what is left. 0: all at the begin.
 	Window time.Duration
 
 	// Age bounds the life of a stream in normal times, with a goodbye. The zero
@@ -56,7 +59,8 @@ type stream struct {
 
 	// Guarded by owner.mu.
 	timer *time.Timer
-	told  bool // the goodbye has been said
+	at    time.Time // of the goodbye of a drain
+	told  bool      // the goodbye has been said
 }
 
 // Add registers a stream. label names it should it be cut. goodbye is called
@@ -92,7 +96,7 @@ func (s *Streams) Add(label string, goodbye func(Reason), cut func() error) (don
 	switch {
 	case s.leaving:
 		left := max(time.Until(s.until), 0)
-		st.timer = time.AfterFunc(time.Duration(rand.Float64()*float64(left)), st.leave)
+		st.replace(time.Duration(rand.Float64() * float64(left)))
 	case s.Age.Max > 0:
 		st.timer = time.AfterFunc(s.Age.draw(), st.expire)
 	}
@@ -139,11 +143,20 @@ func (s *Streams) Draining() <-chan struct{} { return s.group.Draining() }
 // all have ended. When ctx ends first it returns an *IncompleteError and leaves
 // the others to Close.
 func (s *Streams) Shutdown(ctx context.Context) error {
+	defer until.OnNearer(ctx, func() { s.plan(ctx) })()
+	s.plan(ctx)
+	return s.group.Shutdown(ctx)
+}
+
+// plan sets the moments of the goodbyes that are left to say, by the deadline that
+// ctx has now.
+func (s *Streams) plan(ctx context.Context) {
 	s.mu.Lock()
-	if !s.leaving {
+	defer s.mu.Unlock()
+	window := portion(ctx, s.Window)
+	switch left := time.Until(s.until); {
+	case !s.leaving:
 		s.leaving = true
-		deadline, bounded := ctx.Deadline()
-		window := portion(s.Window, deadline, bounded)
 		s.until = time.Now().Add(window)
 		list := make([]*stream, 0, len(s.list))
 		for st := range s.list {
@@ -156,9 +169,12 @@ func (s *Streams) Shutdown(ctx context.Context) error {
 			at := (float64(i) + rand.Float64()) / float64(len(list)) * float64(window)
 			st.replace(time.Duration(at))
 		}
+	case window < left: // those that are left keep their order
+		s.until = time.Now().Add(window)
+		for st := range s.list {
+			st.replace(time.Duration(float64(time.Until(st.at)) / float64(left) * float64(window)))
+		}
 	}
-	s.mu.Unlock()
-	return s.group.Shutdown(ctx)
 }
 
 // replace sets the goodbye in the place of an age. One that was told already
@@ -170,6 +186,7 @@ func (st *stream) replace(at time.Duration) {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
+	st.at = time.Now().Add(at)
 	st.timer = time.AfterFunc(at, st.leave)
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"github.com/handoverd/handover/internal/until"
 )
 
 // A Supervisor asks this process to leave, and knows the deadline.
@@ -62,12 +64,20 @@ func (r *run) asked() (cause string, handover bool) {
 // them forward: then somebody else ends this process as well.
 func (r *run) bySupervisor() {
 	ctx, cancel := r.Supervisor.DrainContext(context.WithoutCancel(r.signal))
-	ended := context.AfterFunc(ctx, func() { r.limits.cancel(context.Cause(ctx)) })
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(r.deadline()) // it has set none, and there is always one
+	ended := context.AfterFunc(ctx, func() { r.limits.drain.Cancel(context.Cause(ctx)) })
+	nearer := until.OnNearer(ctx, func() { r.follow(ctx) })
+	if _, ok := until.Of(ctx); ok {
+		r.follow(ctx)
+	} else {
+		r.shorten(time.Now().Add(r.deadline())) // it has set none, and there is always one
 	}
-	r.shorten(end)
 	signalled := context.AfterFunc(r.signal, func() { r.shorten(time.Now().Add(r.deadline())) })
-	r.limits.release = append(r.limits.release, func() { ended(); signalled(); cancel() })
+	r.limits.release = append(r.limits.release, func() { ended(); nearer(); signalled(); cancel() })
+}
+
+// follow takes the deadline that the supervisor's context has now.
+func (r *run) follow(ctx context.Context) {
+	if end, ok := until.Of(ctx); ok {
+		r.shorten(end)
+	}
 }

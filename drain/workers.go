@@ -168,17 +168,15 @@ func (w *Workers) Draining() <-chan struct{} { return w.group.Draining() }
 func (w *Workers) Shutdown(ctx context.Context) error {
 	w.init()
 	w.stop()
-	deadline, bounded := ctx.Deadline()
 	switch {
 	case w.GiveBack:
 		w.end(ErrEnding)
-	case bounded && w.Answer >= 0:
+	case w.Answer >= 0:
 		answer := w.Answer
 		if answer == 0 {
 			answer = answerTime
 		}
-		t := time.AfterFunc(time.Until(deadline)-portion(answer, deadline, bounded), func() { w.end(ErrEnding) })
-		defer t.Stop()
+		defer before(ctx, answer, func() { w.end(ErrEnding) }).cancel()
 	}
 	return w.group.Shutdown(ctx)
 }
