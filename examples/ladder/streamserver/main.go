@@ -35,7 +35,6 @@ func main() {
 	defer stop()
 	ln, err := child.Listen("http", "tcp", *addr)
 	check(err)
-	entry := &door{Listener: ln, closed: make(chan struct{})}
 
 	streams := &drain.Streams{Window: *window}
 	mux := http.NewServeMux()
@@ -43,9 +42,9 @@ func main() {
 	plain := &http.Server{Handler: mux}
 	lossless := drain.HTTP(plain)
 	if *polite {
-		go serve(lossless.Serve, entry) // ends with the drain
+		go serve(lossless.Serve, ln) // ends with the drain
 	} else {
-		go serve(plain.Serve, entry) // ends with Shutdown
+		go serve(plain.Serve, ln) // ends with Shutdown
 	}
 	check(child.Ready())
 
@@ -59,7 +58,7 @@ func main() {
 	defer cancel()
 	began := time.Now()
 	if *polite {
-		err = drain.All(leaving, lossless, goodbyes{streams, entry})
+		err = drain.All(leaving, lossless, streams)
 	} else {
 		err = plain.Shutdown(leaving)
 	}
