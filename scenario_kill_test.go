@@ -7,30 +7,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/handoverd/handover/internal/drill"
 	"github.com/handoverd/handover/supervisor"
 )
 
-// The serving program is killed, again and again. The port stays open: new connections wait for the next generation.
+// The serving program is killed, again and again; in full 100 times, one each 2 s, under 2,000 new connections a second. The port
+// stays open: new connections wait for the next generation.
 func TestScenarioKilled(t *testing.T) {
-	t.Parallel()
+	times, rate, between := 10, 300, 30 // answers between two kills
+	if full() {
+		times, rate, between = 100, 2000, 4000
+	} else {
+		t.Parallel()
+	}
 	s := newScene(t, childService{
 		mode: "accept-notify", when: "notify", ready: `settle = "20ms"`, restart: "backoff_min = \"20ms\"\nbackoff_max = \"20ms\"",
 	})
-	fresh := s.fresh(s.address("web", "http"))
+	fresh := s.load("fresh", drill.Load{
+		Network: "tcp", Address: s.address("web", "http"), Mode: drill.ModeFresh, Rate: float64(rate), Clients: 10 * rate,
+		Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond, Duration: time.Hour,
+	})
 	var deaths []dead
-	for generation := 1; generation <= 10; generation++ {
+	for generation := 1; generation <= times; generation++ {
 		s.reachesServing("web", generation)
 		fresh.sees(generation)
-		fresh.more(30)
+		fresh.more(between)
 		if got := s.kill("web"); got != generation {
 			t.Fatalf("generation %d serves, want %d", got, generation)
 		}
 		deaths = append(deaths, dead{"web", generation})
 	}
-	s.only("web", 11)
-	fresh.sees(11)
-	fresh.more(30)
-	s.tells("web", 10, "killed by SIGKILL while serving")
+	s.only("web", times+1)
+	fresh.sees(times + 1)
+	fresh.more(between)
+	s.tells("web", times, "killed by SIGKILL while serving")
 	for _, g := range deaths {
 		s.logs("web", g.generation, "killed by SIGKILL while serving")
 	}
