@@ -39,7 +39,7 @@ func chaosFor(t *testing.T) time.Duration {
 	if os.Getenv("HANDOVERD_SOAK") == "full" {
 		return 10 * time.Minute
 	}
-	return 5 * time.Second
+	return 3 * time.Second
 }
 
 // chaosSeed decides about everything that is left to chance but the moments at which the machine is how far. It is another
@@ -78,6 +78,8 @@ type chaos struct {
 	deaths map[supervisor.Phase]int
 	loads  map[string]*traffic
 	ports  [4]int
+	// upgrading: an upgrade was asked for by a signal, and may be under way.
+	upgrading bool
 }
 
 // chaosConfig is what changes in the configuration.
@@ -169,6 +171,7 @@ func TestChaos(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it lets real programs die again and again; it runs without -short")
 	}
+	t.Parallel() // in the short form it mostly waits; make soak runs nothing beside it
 	seed, length := chaosSeed(t), chaosFor(t)
 	t.Logf("HANDOVERD_SOAK_FOR=%v HANDOVERD_SOAK_SEED=%d", length, seed)
 	c := newChaos(t, seed)
