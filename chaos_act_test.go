@@ -19,16 +19,17 @@ import (
 	"github.com/handoverd/handover/supervisor"
 )
 
-// chaosActs is what happens in the soak of everything, each as often as its weight says.
+// chaosActs is what happens in the soak of everything, each as often as its weight says: about one generation in five ends by
+// SIGKILL.
 var chaosActs = []struct {
 	name   string
 	weight int
 	do     func(*chaos)
 }{
-	{"reload of all", 3, func(c *chaos) { c.reload() }},
+	{"reload of all", 2, func(c *chaos) { c.reload() }},
 	{"reload of one", 5, func(c *chaos) { c.reload(c.pick(chaosServices)) }},
 	{"reload by SIGHUP", 3, (*chaos).hup},
-	{"a generation killed", 9, func(c *chaos) { c.slay(c.pick(chaosServices[:3])) }},
+	{"a generation killed", 13, func(c *chaos) { c.slay(c.pick(chaosServices[:3])) }},
 	{"handoverd killed", 5, (*chaos).slaySupervisor},
 	{"the keeper killed", 1, (*chaos).slayKeeper},
 	{"crash in init", 2, func(c *chaos) { c.misbehave("crash-init", "crash-accepting") }},
@@ -175,6 +176,7 @@ func (c *chaos) slaySupervisor() {
 		st = c.up()
 	}
 	c.Kill()
+	c.upgrading = false
 	c.phases[c.midst()]++
 	if c.rand.IntN(4) == 0 {
 		at := c.rand.IntN(len(st.Services))
