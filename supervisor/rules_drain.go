@@ -41,6 +41,17 @@ func (m *machine) before(svc *Service, g *Generation) bool {
 	return true
 }
 
+// leavingNames are the names of the sockets that leave with a generation, as the configuration has them.
+func leavingNames(g *Generation) []string {
+	var names []string
+	for _, k := range sharedKeys(g.Spec) {
+		if slices.Contains(g.Leaving, k.Key) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
 // lastTold is when a generation is told that it drains, whatever it has to do before.
 func (svc *Service) lastTold(g *Generation) proc.Instant {
 	return g.KillAt.Add(-svc.grace(g))
@@ -52,7 +63,7 @@ func (m *machine) untold(svc *Service, g *Generation) bool {
 	case len(g.Leaving) > 0 && !m.due(g.EmptyBy):
 		return false
 	case len(g.Leaving) > 0:
-		m.note(svc, g, "warn", "the queue of %v was not seen empty: connections in it may be reset", g.Leaving)
+		m.note(svc, g, "warn", "the queue of %v was not seen empty: connections in it may be reset", leavingNames(g))
 		g.Leaving, g.EmptyBy = nil, 0
 	case g.Held && m.now < svc.lastTold(g):
 		return false

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +177,17 @@ func TestQueue(t *testing.T) {
 	t.Run("at most two seconds", func(t *testing.T) {
 		s := full(serving(t, web())).send(evStop{}).after(2*time.Second - 1).want().after(1).want("drain web1")
 		s.send(evLeft{[]string{"tcp:80"}}).want()
+	})
+	t.Run("what was not seen empty is named as in the file", func(t *testing.T) {
+		s := full(serving(t, web())).send(evStop{})
+		_, actions := transition(s.s, evTick{}, s.now.Add(2*time.Second))
+		named := slices.ContainsFunc(actions, func(a action) bool {
+			n, ok := a.(acNote)
+			return ok && n.Text == "the queue of [http] was not seen empty: connections in it may be reset"
+		})
+		if !named {
+			t.Errorf("no such note: %v", actions)
+		}
 	})
 	t.Run("not into the kill grace", func(t *testing.T) {
 		s := full(serving(t, web(func(s *Spec) { s.Config.Stop.Deadline = 6 * time.Second }))).send(evStop{})

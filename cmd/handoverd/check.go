@@ -167,7 +167,7 @@ func planned(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) checkServic
 	out := checkService{
 		ServicePlan: *p, Dialects: s.Dialects, After: s.After, Sockets: []checkSocket{},
 		Ready: readySteps(s), Retire: retireSteps(s, p), Stop: stopSteps(s, p),
-		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p), Dies: diesText(&s.Restart),
+		StopLine: stopLine(s, p), ReadyWay: readyWay(s, p), Dies: diesText(s),
 	}
 	if g := s.Ready.Gate; g != nil {
 		out.Gate = g.Kind + ": " + probeText(g)
@@ -184,7 +184,7 @@ func readyWay(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) string {
 	if p.Blind != "" {
 		accepting = fmt.Sprintf("alive for %s, since accepting cannot be seen here for user %d (%s)", s.Ready.AliveFor, p.UID, p.Blind)
 	}
-	if !slices.ContainsFunc(s.Sockets, func(c supervisor.SocketConfig) bool { return !c.PerGeneration }) {
+	if !shares(s) {
 		accepting = fmt.Sprintf("alive for %s, since it has no socket that the generations share", s.Ready.AliveFor)
 	}
 	switch s.Ready.When {
@@ -245,10 +245,15 @@ func bakeEnd(s *supervisor.ServiceConfig) string {
 	return "; rolled back, if the new one dies or its probe fails (" + probeText(s.Ready.Probe) + ")"
 }
 
+// shares reports whether generations of the service share a socket, which an old one has to let go.
+func shares(s *supervisor.ServiceConfig) bool {
+	return slices.ContainsFunc(s.Sockets, func(c supervisor.SocketConfig) bool { return !c.PerGeneration })
+}
+
 func retireSteps(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []step {
 	r := &s.Retire
 	steps := []step{at(0, "told to drain: "+toldBy(s, p))}
-	if r.ReleaseTimeout < r.ParentShutdown {
+	if shares(s) && r.ReleaseTimeout < r.ParentShutdown {
 		what := "reported as not released, if it still accepts"
 		if r.OnNoRelease == "terminate" {
 			what = "terminated, if it still accepts"

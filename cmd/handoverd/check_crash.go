@@ -7,9 +7,14 @@ import (
 )
 
 // diesText says what is done when a program dies.
-func diesText(c *supervisor.RestartConfig) string {
+func diesText(s *supervisor.ServiceConfig) string {
+	c := &s.Restart
+	loop := loopNote(c.OnCrashLoop)
+	if len(s.Sockets) == 0 && c.OnCrashLoop != "exit" {
+		loop = "tried on, since no client waits for it" // there is nothing to hold or to close
+	}
 	return fmt.Sprintf("started again, at once if it served for long enough, else after %s, doubled up to %s; after %d deaths in a row (crash loop): %s",
-		c.BackoffMin, c.BackoffMax, c.CrashLoopAfter, loopNote(c.OnCrashLoop))
+		c.BackoffMin, c.BackoffMax, c.CrashLoopAfter, loop)
 }
 
 // loopNote says what is done about a crash loop.

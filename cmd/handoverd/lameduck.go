@@ -103,6 +103,8 @@ func lameText(r *supervisor.LameDuckResult, off bool) string {
 	}
 	text := fmt.Sprintf("%s: lame duck, ended by %s after %s", r.Service, r.By, seconds(r.After))
 	switch {
+	case r.By == "timer" && r.After == 0:
+		return text + "; nothing was waited for: stop.lame_duck has for = \"0s\""
 	case r.Blind:
 		return text + "; its connections cannot be looked at"
 	case r.LastNew > 0:

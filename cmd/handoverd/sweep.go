@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,6 +58,9 @@ ended, or a handoverd lives; 2 wrong arguments.`,
 				if err == nil {
 					err = printErr
 				}
+			}
+			if errors.Is(err, supervisor.ErrLocked) {
+				return fmt.Errorf("nothing is ended, since a handoverd lives (handoverd stop is for that): %w", err)
 			}
 			return err
 		},
