@@ -69,7 +69,7 @@ func (c *call) fills() bool {
 // runtime ends it, before any code of ours, with so long a stack that what it said first is not in the last lines.
 func (l *limit) saidIn(text string) bool {
 	return strings.Contains(text, l.errno.Error()) ||
-		strings.Contains(text, "exit status 2 before it was ready") && strings.Contains(text, "os.Open(")
+		strings.Contains(text, "exit status 2 before it was ready") && strings.Contains(text, ".go:")
 }
 
 // limits are what is injected. EAGAIN of a fork is RLIMIT_NPROC; of a thread it ends every Go program (runtime, newosproc).

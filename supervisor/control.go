@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -66,6 +67,7 @@ func (s *Supervisor) serveControl() error {
 // serveUntilDone serves until Run ends; finish waits for the end. One that takes over
 // begins with a pause, until its first turn.
 func (s *Supervisor) serveUntilDone(name string, srv *http.Server, l fileListener) {
+	srv.ErrorLog = slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn) // what it says goes where all else does
 	v := newServed(name, srv, l)
 	s.served = append(s.served, v)
 	if h := s.opts.Self.Handed; h != nil {

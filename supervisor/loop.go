@@ -311,6 +311,9 @@ func (l *loop) setTimer(timer *time.Timer) {
 	if again := l.turned.Add(tryAgain); (l.saveErr != nil || l.keep.behind) && (next == 0 || again < next) {
 		next = again
 	}
+	if again := l.turned.Add(resendAfter); l.keep.fault != "" && (next == 0 || again < next) {
+		next = again
+	}
 	timer.Stop()
 	if next != 0 {
 		timer.Reset(max(0, next.Until()))

@@ -48,7 +48,11 @@ func (m *machine) generation(svc *Service, g *Generation) bool {
 				g.Release = ReleaseNo
 			}
 			m.settleRelease(svc, g)
-			m.note(svc, g, "error", "stuck: the kernel has not ended it within %v of SIGKILL", stuckAfter)
+			text := "stuck: the kernel has not ended it within %v of SIGKILL"
+			if g.Exited {
+				text = "stuck: what it started is not seen to have ended within %v of SIGKILL"
+			}
+			m.note(svc, g, "error", text, stuckAfter)
 			return true
 		}
 	}

@@ -218,11 +218,16 @@ func (s *scanner) sweepOnce(sw *sweep) {
 	var err error
 	if sw.signal == unix.SIGKILL || !sw.sent {
 		left, err = proc.KillMembersBefore(sw.leader, sw.token, sw.before, sw.signal)
-		sw.sent = true
+		sw.sent = !proc.Starved(err)
 	} else {
 		var members []proc.Process
 		members, err = proc.MembersBefore(sw.leader, sw.token, sw.before)
 		left = len(members)
+	}
+	if sw.before == 0 && sw.leader > 1 && proc.Starved(err) {
+		// Nobody can be found now. The leader's number is held, so the group is its
+		// own, which is reached without a descriptor.
+		_ = unix.Kill(-sw.leader, sw.signal)
 	}
 	if left > 0 || err != nil {
 		sw.empty = 0
