@@ -274,7 +274,7 @@ func (m *manager) hear(e event) {
 // one that is stopped or gone costs the loop the wait for it.
 const (
 	retryShortest = 250 * time.Millisecond
-	retryLongest  = 30 * time.Second
+	retryLongest  = 5 * time.Second
 )
 
 // tellManager says what is new since it was told last. A manager that cannot be told

@@ -13,7 +13,7 @@ import (
 )
 
 // askManagerLimit is how long an answer of systemctl may take.
-const askManagerLimit = 2 * time.Second
+const askManagerLimit = time.Second
 
 // errNoUnit says that this process is in no service of systemd.
 var errNoUnit = errors.New("handoverd runs in no unit of systemd (its control group is of none)")
