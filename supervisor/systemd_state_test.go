@@ -106,6 +106,10 @@ func TestTidings(t *testing.T) {
 		if next := row.t.wake(); next != 0 && next < now {
 			t.Errorf("%s: wakes up in the past, at %v", row.name, next)
 		}
+		idle := len(row.s.Jobs) == 0 && row.s.Stop == nil && row.t.watchdog == 0
+		if next := row.t.wake(); idle && next != 0 {
+			t.Errorf("%s: wakes up at %v, and nothing is under way", row.name, next)
+		}
 	}
 }
 
