@@ -24,7 +24,6 @@ type Child struct {
 	deadline deadline
 
 	draining  chan struct{}
-	stopping  chan struct{} // closed before draining, or later
 	lameDuck  chan struct{}
 	acked     chan struct{} // closed by ack
 	refused   chan struct{} // closed by error; refusal is set before
@@ -76,7 +75,6 @@ func newChild(env environ) (*Child, error) {
 	c := &Child{
 		env:      env,
 		draining: make(chan struct{}),
-		stopping: make(chan struct{}),
 		lameDuck: make(chan struct{}),
 		acked:    make(chan struct{}),
 		refused:  make(chan struct{}),
@@ -222,17 +220,11 @@ func (c *Child) Extend(d time.Duration) error {
 // supervisor dies (serve on), and never without a supervisor but by Standalone.
 func (c *Child) Draining() <-chan struct{} { return c.draining }
 
-// Stopping is closed when the service ends: this generation finishes, and none
-// takes over. It is closed before Draining, so that a select after that tells
-// the two apart, or later, when a stop finds a generation still draining after a
-// hand-over. Without a supervisor it is closed by Standalone's SIGTERM.
-func (c *Child) Stopping() <-chan struct{} { return c.stopping }
-
-// DrainReason is why this generation is to finish, in the supervisor's words and
-// for people: "reload" and "exclusive" (another generation takes over), "rolled
-// back" (the one before this serves on), "stop" and "removed" (the service ends:
-// see Stopping). It is "" before Draining is closed and where nobody said; of two
-// the last one counts.
+// DrainReason is why this generation is to finish: "stop" and "removed" (the
+// service ends, none takes over), "reload" and "exclusive" (another generation
+// does), "rolled back" (the one before this serves on). It is "" before Draining is
+// closed and where nobody said; of two the last one counts, as when a stop finds a
+// generation still draining after a hand-over. Standalone says "reload" and "stop".
 func (c *Child) DrainReason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,9 +240,6 @@ func (c *Child) drain(why string, deadlineNS int64) {
 	}
 	c.mu.Unlock()
 	c.deadline.set(deadlineNS)
-	if why == wire.ReasonStop || why == wire.ReasonRemoved {
-		closeOnce(c.stopping)
-	}
 	closeOnce(c.draining)
 }
 

@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -15,11 +14,10 @@ import (
 //
 //   - LameDuck() <-chan struct{}: closed when the process is to serve on while
 //     its readiness fails; Draining follows.
-//   - Stopping() <-chan struct{}: closed when the service ends and no other
-//     process takes over, before Draining or while this one drains. Without it
-//     whatever closes Draining is a hand-over.
-//   - DrainReason() string: why, for the Report; "" or "reload" is a plain
-//     hand-over.
+//   - DrainReason() string: why. "stop" and "removed" say that the service ends
+//     and no other process takes over, from the begin or, where it changes, while
+//     this one drains. Any other is a hand-over, "" and "reload" a plain one, and
+//     so is whatever closes Draining where there is no such method.
 type Supervisor interface {
 	// Draining is closed when the process is to finish: another one serves, or
 	// the service ends.
@@ -30,34 +28,31 @@ type Supervisor interface {
 	DrainContext(parent context.Context) (context.Context, context.CancelFunc)
 }
 
+// reason is what the supervisor has said, or "".
+func (s *Sequence) reason() string {
+	if d, ok := s.Supervisor.(interface{ DrainReason() string }); ok {
+		return d.DrainReason()
+	}
+	return ""
+}
+
 // ends tells whether the supervisor has said that the service ends.
 func (s *Sequence) ends() bool {
-	t, ok := s.Supervisor.(interface{ Stopping() <-chan struct{} })
-	if !ok {
-		return false
-	}
-	select {
-	case <-t.Stopping():
-		return true
-	default:
-		return false
-	}
+	reason := s.reason()
+	return reason == "stop" || reason == "removed"
 }
 
 // asked is what the supervisor has asked for, and whether another generation takes
 // over.
 func (r *run) asked() (cause string, handover bool) {
-	var reason string
-	if d, ok := r.Supervisor.(interface{ DrainReason() string }); ok {
-		reason = d.DrainReason()
-	}
-	switch {
+	switch reason := r.reason(); {
 	case r.ends():
-		return cmp.Or(reason, "stop"), false
+		return reason, false
 	case reason == "" || reason == "reload":
 		return "handover", true
+	default:
+		return "handover (" + reason + ")", true
 	}
-	return "handover (" + reason + ")", true
 }
 
 // bySupervisor takes the supervisor's limits. A signal that comes later brings

@@ -3,6 +3,7 @@ package drain_test
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,23 +14,21 @@ import (
 // A teller is a supervisor that says why.
 type teller struct {
 	*supervisor
-	stopping chan struct{}
-	reason   string
+	reason atomic.Value
 }
 
 func newTeller(limit time.Duration) *teller {
-	return &teller{newSupervisor(limit), make(chan struct{}), ""}
+	return &teller{supervisor: newSupervisor(limit)}
 }
 
-func (s *teller) Stopping() <-chan struct{} { return s.stopping }
-func (s *teller) DrainReason() string       { return s.reason }
+func (s *teller) DrainReason() string {
+	reason, _ := s.reason.Load().(string)
+	return reason
+}
 
 // ask asks for a drain.
-func (s *teller) ask(reason string, stop bool) {
-	s.reason = reason
-	if stop {
-		close(s.stopping)
-	}
+func (s *teller) ask(reason string) {
+	s.reason.Store(reason)
 	close(s.draining)
 }
 
@@ -44,7 +43,6 @@ func TestSequenceTellsStopFromHandover(t *testing.T) {
 		{"", false, "handover"},
 		{"reload", false, "handover"},
 		{"rolled back", false, "handover (rolled back)"},
-		{"", true, "stop"},
 		{"stop", true, "stop"},
 		{"removed", true, "removed"},
 	} {
@@ -53,7 +51,7 @@ func TestSequenceTellsStopFromHandover(t *testing.T) {
 			super := newTeller(time.Minute)
 			s := &drain.Sequence{LameDuck: drain.Timer(10 * time.Second), Supervisor: super, OnPhase: r.onPhase}
 			s.Add("slow", &slow{takes: 2 * time.Second})
-			super.ask(tt.reason, tt.stop)
+			super.ask(tt.reason)
 			done := make(chan error)
 			go func() { done <- s.Run(t.Context()) }()
 			time.Sleep(time.Second)
@@ -81,8 +79,8 @@ func TestSequenceStoppedAfterHandover(t *testing.T) {
 		super := newTeller(time.Minute)
 		s := &drain.Sequence{Supervisor: super}
 		s.Add("slow", &slow{takes: 3 * time.Second})
-		super.ask("reload", false)
-		time.AfterFunc(1500*time.Millisecond, func() { close(super.stopping) })
+		super.ask("reload")
+		time.AfterFunc(1500*time.Millisecond, func() { super.reason.Store("stop") })
 		done := make(chan error)
 		go func() { done <- s.Run(context.WithoutCancel(t.Context())) }()
 		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
@@ -105,7 +103,7 @@ func TestSequenceStopEndsLameDuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		super := newTeller(time.Minute)
 		s := &drain.Sequence{LameDuck: drain.Timer(15 * time.Second), Supervisor: super}
-		time.AfterFunc(time.Second, func() { super.ask("stop", true) })
+		time.AfterFunc(time.Second, func() { super.ask("stop") })
 		s.Begin("signal")
 		if err := s.Run(t.Context()); err != nil {
 			t.Errorf("Run = %v", err)
