@@ -107,8 +107,33 @@ func (s *self) upgrade(ctx context.Context, done chan<- error) {
 		return
 	}
 	// How the one before this has ended is no reason against the next upgrade.
-	done <- withNextGeneration(s.child.env.generation+1, s.upgrader.Upgrade)
+	done <- withNextGeneration(s.child.env.generation+1, func() error { return untilHeard(ctx, s.upgrader.Upgrade) })
 }
+
+// untilHeard upgrades when this process is ready and the one before it is gone. tableflip (1.2.3, Upgrader.run) draws by lot
+// between a request and news of these two that it has not heard yet, and refuses by what it does not know: it is asked
+// again, as nothing has been done then.
+func untilHeard(ctx context.Context, upgrade func() error) error {
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := upgrade()
+		if err == nil || err.Error() != tableflipNotReady && err.Error() != tableflipHasParent {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pause.C:
+		}
+	}
+}
+
+// What tableflip says then. It has no names for these errors.
+const (
+	tableflipNotReady  = "process is not ready yet"
+	tableflipHasParent = "parent hasn't exited"
+)
 
 // end is the end without a successor: paths of UNIX sockets are removed.
 func (s *self) end() {
