@@ -51,12 +51,16 @@ func TestUpgrade(t *testing.T) {
 			return "keeper = \"none\"\n" + killedHAProxy(t, d)
 		}, header: haproxyHeader, loads: []drill.Load{posts, streams}},
 	}
-	if !full() {
+	if full() {
+		rows = append(rows, killedUnderLoad(child("ok", "native"))...)
+	} else {
 		rows = []killRow{rows[0], rows[4]}
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			if !row.alone {
+				t.Parallel() // they mostly wait
+			}
 			row.upgrade(t)
 		})
 	}
@@ -77,15 +81,10 @@ func (row *killRow) upgrade(t *testing.T) {
 	row.start(d)
 	d.WaitReady()
 	s := &scene{Daemon: d, t: t}
-	fresh := drill.Load{Mode: drill.ModeFresh, Rate: 300, Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond}
-	var loads []*traffic
-	for _, l := range append([]drill.Load{fresh}, row.loads...) {
-		l.Network, l.Address, l.GenerationHeader = "tcp", s.address("web", "http"), row.header
-		loads = append(loads, s.load(string(l.Mode), l))
-	}
 	asks := s.askAlways(health)
 	s.upgrades("")
 	open := openFDs(t, d.PID)
+	loads := row.begin(t, s)
 	for n := range upgrades() - 1 {
 		row.upgradeOnce(t, s, n)
 		for _, tr := range loads {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -208,6 +209,72 @@ func TestUpgradeLate(t *testing.T) {
 	fresh.more(50)
 	fresh.end()
 	s.Stop()
+}
+
+// TestUpgradeExecFails: an execve that fails, after all, changes nothing: neither the limit of open files, which package
+// syscall lowers for it, nor a descriptor.
+func TestUpgradeExecFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{})
+	fresh := s.fresh(s.address("web", "http"))
+	text, err := os.ReadFile(Program(t, handoverdProgram))
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(t.TempDir(), "handoverd")
+	if err := os.WriteFile(binary, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	limit, open := openFilesLimit(t, s.PID), openFDs(t, s.PID)
+	upgrade := s.commanding("upgrade", "--binary", binary)
+	// Nobody can write to a program that runs (open(2), ETXTBSY), and nobody can run what somebody may write to: it is
+	// opened between the pre-flight and the execve.
+	var writer *os.File
+	for ran := false; writer == nil; {
+		ran = ran || runs(binary)
+		if ran {
+			writer, _ = os.OpenFile(binary, os.O_WRONLY, 0)
+		}
+		select {
+		case <-upgrade.done:
+			t.Fatalf("it has ended before: %s%s", upgrade.stdout, upgrade.stderr)
+		default:
+		}
+	}
+	s.ends(upgrade, 1, "text file busy")
+	if got := openFilesLimit(t, s.PID); got != limit {
+		t.Errorf("limit of open files %q, was %q", got, limit)
+	}
+	eventually(t, "no more descriptors than before", func() bool { return openFDs(t, s.PID) <= open })
+	s.MustReload()
+	_ = writer.Close()
+	s.upgrades(binary)
+	if got := openFilesLimit(t, s.PID); got != limit {
+		t.Errorf("limit of open files %q in the new image, was %q", got, limit)
+	}
+	fresh.more(20)
+	fresh.end()
+	s.Stop()
+}
+
+// runs reports whether some process runs the program.
+func runs(path string) bool {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	return slices.ContainsFunc(links, func(l string) bool { to, _ := os.Readlink(l); return to == path })
+}
+
+func openFilesLimit(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "Max open files")
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.Join(strings.Fields(line), " ")
 }
 
 // TestUpgradeBusy: an upgrade beside a reload is busy, one in a stop is refused, and a stop ends a pre-flight.

@@ -42,6 +42,9 @@ func nextDeadline(s *State, now proc.Instant) proc.Instant {
 	}
 	if s.Self != nil {
 		consider(s.Self.Until)
+		if s.Self.Checked {
+			consider(s.Self.restarts())
+		}
 	}
 	return next
 }

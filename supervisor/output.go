@@ -238,8 +238,8 @@ func (f *followed) look(backlog int64) int64 {
 // read passes on the next part of a file before end, and reports whether there was
 // one.
 func (o *output) read(f *followed, end int64) bool {
-	o.passing.step.RLock()
-	defer o.passing.step.RUnlock()
+	o.passing.begin()
+	defer o.passing.end()
 	f.mu.Lock()
 	from, skipped := f.offset, f.skipped
 	f.skipped = 0

@@ -141,8 +141,8 @@ func (m *machine) restart(svc *Service) bool {
 	if svc.Restart == nil || !m.due(svc.Restart.At) || m.s.Stop != nil || svc.Removed {
 		return false
 	}
-	if svc.Serving() != nil || svc.coming() != nil || m.s.Self != nil && m.s.Self.Checked {
-		return false // where handoverd is about to be executed anew, the next one starts it
+	if svc.Serving() != nil || svc.coming() != nil || m.holdsRestart(svc) {
+		return false
 	}
 	if svc.exclusively() && svc.old() > 0 {
 		return false // what is left of it may still have the lock

@@ -14,7 +14,9 @@ const (
 	// request does not say.
 	PreflightLimit = 20 * time.Second
 	// restLimit is how long the loop may take to come to rest after that.
-	restLimit = 5 * time.Second
+	restLimit = 10 * time.Second
+	// holdRestart is how long it may hold up a restart meanwhile.
+	holdRestart = time.Second
 )
 
 // SelfUpgrade is an upgrade of handoverd itself that is under way.
@@ -176,6 +178,23 @@ func (m *machine) upgradeDue() bool {
 	}
 	return true
 }
+
+// holdsRestart reports whether the restart of a service is left to the next image, which
+// is about to be executed. Where that takes too long the upgrade is given up for it.
+func (m *machine) holdsRestart(svc *Service) bool {
+	up := m.s.Self
+	if up == nil || !up.Checked {
+		return false
+	}
+	if !m.due(up.restarts()) {
+		return true
+	}
+	m.endUpgrade(fmt.Sprintf("%s: %s is to be restarted", RefusedBusy, svc.Name))
+	return false
+}
+
+// restarts is until when it holds up restarts.
+func (up *SelfUpgrade) restarts() proc.Instant { return up.Until.Add(holdRestart - restLimit) }
 
 func (up *SelfUpgrade) validate() bool {
 	return up == nil || up.ID > 0 && up.Until > 0 && sound(up.Began, up.Until)

@@ -57,11 +57,15 @@ func TestWhoWinsOverUpgrade(t *testing.T) {
 		},
 		"pre-flight/dies": func(t *testing.T) { // what is started by then has to have come somewhere
 			s := serving(t, web()).send(upgrade).any().send(evExited{w1, crash}).want("kill web1 15", "spawn web2")
-			s.send(rehearsed).want().after(5*time.Second).want("kill web1 9", "upgraded 1 busy: web generation 2 is starting")
+			s.send(rehearsed).want().after(10*time.Second).want("kill web1 9", "upgraded 1 busy: web generation 2 is starting")
 		},
 		"executing/dies": func(t *testing.T) { // the next image starts it
 			s := checked(t).send(evExited{w1, crash}).want("kill web1 15")
 			s.send(whole).want("upgraded 1", "kill web1 15", "spawn web2")
+		},
+		"executing/dies, and it takes too long": func(t *testing.T) {
+			s := checked(t).send(evExited{w1, crash}).want("kill web1 15")
+			s.after(time.Second).want("upgraded 1 busy: web is to be restarted", "spawn web2")
 		},
 		"executing/dies, and it fails": func(t *testing.T) {
 			s := checked(t).send(evExited{w1, crash}).any()
@@ -82,7 +86,7 @@ func TestWhoWinsOverUpgrade(t *testing.T) {
 			serving(t, web()).send(upgrade).any().after(time.Minute).want("upgraded 1 the pre-flight has not ended in time")
 		},
 		"it does not come to rest": func(t *testing.T) {
-			checked(t).after(5 * time.Second).want("upgraded 1 busy: what is under way has not ended within 5s")
+			checked(t).after(10 * time.Second).want("upgraded 1 busy: what is under way has not ended within 10s")
 		},
 		"it comes back": func(t *testing.T) {
 			checked(t).send(evRestored{Whole: true, Fault: "it panics"}).want("upgraded 1 it panics").wantPhase(w1, PhaseServing)

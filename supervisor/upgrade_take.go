@@ -151,6 +151,7 @@ func (l *loop) arrive() {
 	l.up.handed = nil
 	h.arrive()
 	showName(h.Comm)
+	l.publish() // before anybody asks whether it is ready
 	l.s.resumeServers()
 	if l.state.Digest != l.s.cfg.Digest {
 		l.log.Info("the configuration was edited meanwhile: reloaded, as a SIGHUP may have been lost", "running", l.state.Digest, "file", l.s.cfg.Digest)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,8 @@ func eventsCommand(e *env) *cobra.Command {
 		Use:   "events [-c FILE | --runtime-dir DIR | --name NAME] [--json]",
 		Short: "Print what happens, a line each, until handoverd ends",
 		Long: `Print what happens from now on, a line each: every change of a generation's phase,
-every warning, and how each reload ended. It ends when handoverd does.
+every warning, and how each reload ended. It ends when handoverd does, and goes on over an
+upgrade of handoverd itself.
 
 Exit codes: 0 handoverd has ended, 2 wrong arguments, 5 handoverd cannot be reached.`,
 		Example: `  handoverd events
@@ -29,13 +31,32 @@ Exit codes: 0 handoverd has ended, 2 wrong arguments, 5 handoverd cannot be reac
 			if err != nil {
 				return err
 			}
-			return c.stream(cmd.Context(), http.MethodGet, "/v1/events", nil, func(l streamLine) (bool, error) {
+			upgraded := false
+			show := func(l streamLine) (bool, error) {
+				if u := l.Upgrade; u != nil {
+					upgraded = u.Stage != ""
+				}
 				if asJSON {
 					return true, json.NewEncoder(e.stdout).Encode(l.Event)
 				}
 				_, err := fmt.Fprintf(e.stdout, "%s  %s\n", l.Time.Local().Format("2006-01-02 15:04:05.000"), eventText(&l.Event))
 				return true, err
-			})
+			}
+			for {
+				upgraded = false
+				// The events go on with the image that has taken over.
+				err := c.stream(cmd.Context(), http.MethodGet, "/v1/events", nil, show)
+				if err != nil || !upgraded {
+					return err
+				}
+				u := c.after(cmd.Context())
+				if u == nil {
+					return nil
+				}
+				if _, err := show(streamLine{Event: supervisor.Event{Time: time.Now(), Kind: "upgrade", Upgrade: u}}); err != nil {
+					return err
+				}
+			}
 		},
 	}
 	w.flags(cmd)

@@ -120,6 +120,10 @@ var (
 		"Earlier lives of handoverd in this runtime directory, by how they ended: whole, cut, no_notice.", []string{"kind"}, nil)
 	keeperDesc = prometheus.NewDesc("handoverd_keeper",
 		"1 while a keeper holds everything that would be lost with handoverd.", nil, nil)
+	upgradesDesc = prometheus.NewDesc("handoverd_self_upgrades_total",
+		"Upgrades of handoverd itself that were begun, whether they were refused or not.", nil, nil)
+	upgradeFailedDesc = prometheus.NewDesc("handoverd_self_upgrade_failed",
+		"1 if the last upgrade of handoverd itself was refused or has failed.", nil, nil)
 	stateDesc = prometheus.NewDesc("handoverd_state_written",
 		"1 if the state file could be written last time.", nil, nil)
 )
@@ -134,7 +138,7 @@ func (statusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		upDesc, readyDesc, generationsDesc, servingDesc, unreleasedDesc, stuckDesc, waitingDesc, failuresDesc,
 		lameDuckDesc, lastNewDesc, openDesc, queueDesc, reapedDesc, stateDesc,
-		terminationsDesc, keeperDesc,
+		terminationsDesc, keeperDesc, upgradesDesc, upgradeFailedDesc,
 	} {
 		ch <- d
 	}
@@ -159,6 +163,12 @@ func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(stateDesc, oneIf(st.StateError == ""))
 	ch <- prometheus.MustNewConstMetric(reapedDesc, prometheus.CounterValue, float64(st.Reaped))
 	gauge(keeperDesc, oneIf(st.Keeper != nil && st.Keeper.PID != 0 && st.Keeper.Fault == ""))
+	var up supervisor.UpgradeStatus
+	if st.Upgrade != nil {
+		up = *st.Upgrade
+	}
+	ch <- prometheus.MustNewConstMetric(upgradesDesc, prometheus.CounterValue, float64(up.ID))
+	gauge(upgradeFailedDesc, oneIf(up.Fault != ""))
 	for kind, n := range map[string]int{
 		"whole": st.Terminations.Whole, "cut": st.Terminations.Cut, "no_notice": st.Terminations.NoNotice,
 	} {

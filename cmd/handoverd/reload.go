@@ -124,7 +124,7 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		return exitCode(exitFailed)
 	case err != nil:
 		return err
-	case report == nil && c.answers():
+	case report == nil && c.after(context.Background()) != nil:
 		fmt.Fprintln(e.stderr, "handoverd: upgraded meanwhile: the reload goes on, see handoverd status")
 		return exitCode(exitTimeout)
 	case report == nil:

@@ -191,10 +191,13 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// answers reports whether a handoverd that has been upgraded is there.
-func (c *client) answers() bool {
-	st, err := c.status(context.Background())
-	return err == nil && st.Upgrade != nil && st.Upgrade.Done
+// after is how the upgrade has ended that has ended a stream; nil: it was none.
+func (c *client) after(ctx context.Context) *supervisor.UpgradeStatus {
+	st, err := c.status(ctx)
+	if err != nil || st.Upgrade == nil || st.Upgrade.Stage != "" {
+		return nil
+	}
+	return st.Upgrade
 }
 
 // upgradeText says how far an upgrade of handoverd itself has got.

@@ -8,7 +8,7 @@ import (
 )
 
 // quietLimit is how long an upgrade waits for the signals that came before it.
-const quietLimit = 50 * time.Millisecond
+const quietLimit = 100 * time.Millisecond
 
 // mark goes through a channel of signals behind those that came before it.
 type mark struct{ passed chan<- struct{} }
@@ -37,6 +37,11 @@ func holdSignals() (release func(), quiet bool) {
 	}
 	late := time.After(quietLimit)
 	for range channels {
+		select {
+		case <-passed: // also if this process was kept from a processor for so long
+			continue
+		default:
+		}
 		select {
 		case <-passed:
 		case <-late:
