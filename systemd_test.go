@@ -271,6 +271,24 @@ func usec(t testing.TB, say map[string]string) int {
 	return n
 }
 
+// TestServiceManagerHearsWhyNot: the status line of a start that has failed, which outlives the process.
+func TestServiceManagerHearsWhyNot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	m := newNotifyDouble(t, d.Dir+"/notify.sock", 0)
+	d.Configure("[service.web]\ncomand = []\n")
+	d.runUnder(t, m)
+	if code := d.WaitExit(); code != 1 {
+		t.Errorf("exit %d", code)
+	}
+	m.wait(0, "why", func(say map[string]string) bool {
+		return strings.HasPrefix(say["STATUS"], "could not start: ") && strings.Contains(say["STATUS"], "comand")
+	})
+}
+
 // TestServiceManagerHearsNoProgram: programs do not learn of NOTIFY_SOCKET, and what they say to their own is not passed
 // on. A slow init and a watchdog have the manager told again and again.
 func TestServiceManagerHearsNoProgram(t *testing.T) {

@@ -256,10 +256,15 @@ func (l *loop) leaveManager(startErr error) {
 		return
 	}
 	if startErr != nil {
-		l.sendManager("STATUS=" + oneLine("could not start: "+startErr.Error(), maxStatus))
+		l.sendManager(NotStarted(startErr))
 	}
 	_ = l.manager.to.Close()
 	l.manager.to = nil
+}
+
+// NotStarted is the message that tells a service manager why there was no start.
+func NotStarted(err error) string {
+	return "STATUS=" + oneLine("could not start: "+err.Error(), maxStatus)
 }
 
 // hear notes that a reload was asked for: each request is to be followed by a

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/handoverd/handover/internal/sdnotify"
 	"github.com/handoverd/handover/supervisor"
 )
 
@@ -37,6 +38,14 @@ func serviceManager(getenv func(string) string, log *slog.Logger) supervisor.Ser
 	}
 	m.Sockets = passedSockets(getenv, log)
 	return m
+}
+
+// tellNotStarted has systemctl status show why a start has failed before there was a
+// Supervisor to tell it. Nobody may be there to hear it.
+func tellNotStarted(getenv func(string) string, err error) {
+	if socket := getenv("NOTIFY_SOCKET"); socket != "" {
+		_ = sdnotify.Notify(socket, supervisor.NotStarted(err))
+	}
 }
 
 // maxWatchdog is the longest that is believed: a year.

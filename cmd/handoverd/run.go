@@ -120,6 +120,9 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 		},
 	})
 	if err != nil {
+		if !e.handed.handed().Rehearsal() {
+			tellNotStarted(e.getenv, err)
+		}
 		errs := supervisor.AllConfigErrors(err)
 		switch {
 		case len(errs) > 0 && errs[0].File == "":
