@@ -3,6 +3,9 @@
 package handover_test
 
 import (
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +30,7 @@ func TestScenarioKilled(t *testing.T) {
 		Network: "tcp", Address: s.address("web", "http"), Mode: drill.ModeFresh, Rate: float64(rate), Clients: 10 * rate,
 		Delay: 2 * time.Millisecond, Spread: 20 * time.Millisecond, Duration: time.Hour,
 	})
+	overflows := listenOverflows(t)
 	var deaths []dead
 	for generation := 1; generation <= times; generation++ {
 		s.reachesServing("web", generation)
@@ -40,12 +44,39 @@ func TestScenarioKilled(t *testing.T) {
 	s.only("web", times+1)
 	fresh.sees(times + 1)
 	fresh.more(between)
+	if n := listenOverflows(t) - overflows; n > 0 {
+		// What the kernel drops here the client sends again, for up to a minute: too much for a machine that has other work.
+		t.Logf("%d times an accept queue of this machine was full: the load was more than it can serve", n)
+	}
 	s.tells("web", times, "killed by SIGKILL while serving")
 	for _, g := range deaths {
 		s.logs("web", g.generation, "killed by SIGKILL while serving")
 	}
 	fresh.end(deaths...)
 	s.Stop()
+}
+
+// listenOverflows is how often an accept queue of the network namespace was full (ListenOverflows of /proc/net/netstat).
+func listenOverflows(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/netstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if i := slices.Index(names, "ListenOverflows"); i > 0 && i < len(f) && f[0] == names[0] {
+			n, err := strconv.Atoi(f[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		names = f
+	}
+	t.Fatal("no ListenOverflows in /proc/net/netstat")
+	return 0
 }
 
 // reachesServing waits until this generation serves, by the status: it may have been so before.
