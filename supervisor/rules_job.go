@@ -308,7 +308,7 @@ func (m *machine) wait(svc *Service, waiting bool, why string) bool {
 		}
 	}
 	if waiting {
-		m.note(svc, nil, "warn", "the upgrade %s", why)
+		m.note(svc, nil, "warn", "the new generation %s", why)
 	}
 	return true
 }

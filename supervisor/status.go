@@ -55,7 +55,7 @@ type ServiceStatus struct {
 	DrainSignal string             `json:"drain_signal,omitempty"`
 	Generations []GenerationStatus `json:"generations"`
 	Sockets     []SocketStatus     `json:"sockets,omitempty"`
-	Waiting     string             `json:"waiting,omitempty"` // what an upgrade waits for
+	Waiting     string             `json:"waiting,omitempty"` // what a new generation waits for
 	WaitingFor  float64            `json:"waiting_seconds,omitempty"`
 	RestartIn   float64            `json:"restart_in_seconds,omitempty"`
 	Failures    int                `json:"failures,omitempty"`
@@ -190,10 +190,10 @@ func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 		out.RestartIn = max(0, svc.Restart.At.Sub(now).Seconds())
 	}
 	if u := svc.Upgrade; u != nil && u.Waiting {
-		out.Waiting, out.WaitingFor = "an upgrade", now.Sub(u.Since).Seconds()
+		out.Waiting, out.WaitingFor = "a new generation", now.Sub(u.Since).Seconds()
 		for _, id := range u.Jobs {
 			if j := l.state.job(id); j != nil && j.result(svc.Name) != nil {
-				out.Waiting = "the upgrade " + j.result(svc.Name).Reason
+				out.Waiting = "the new generation " + j.result(svc.Name).Reason
 			}
 		}
 	}

@@ -207,7 +207,7 @@ var conditions = map[string]func(d *daemon, st *supervisor.Status, args []string
 		}
 		return nil
 	},
-	// waiting SERVICE: its upgrade waits
+	// waiting SERVICE: its new generation waits
 	"waiting": func(_ *daemon, st *supervisor.Status, args []string) error {
 		if service(st, args[0]).Waiting == "" {
 			return errors.New("nothing waits")

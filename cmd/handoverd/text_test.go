@@ -104,8 +104,8 @@ func TestProgressWaiting(t *testing.T) {
 	}{
 		{
 			"a place",
-			supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Waiting: "the upgrade waits for a place", WaitingFor: 12}}},
-			"a: waiting for 12s: the upgrade waits for a place",
+			supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Waiting: "the new generation waits for a place", WaitingFor: 12}}},
+			"a: waiting for 12s: the new generation waits for a place",
 		},
 		{"a release", supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning, Results: []supervisor.Result{
 			{Service: "a", Generation: 2, Old: 1, Release: supervisor.ReleasePending},
