@@ -42,6 +42,7 @@ func (l *loop) act(a action) {
 	case acCommit:
 		_, g := l.generation(a.at)
 		l.sockets.apply(g.Spec)
+		l.keepProgram(a.at)
 	case acReap:
 		l.reapGeneration(a.at)
 	case acJobDone:

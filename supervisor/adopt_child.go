@@ -42,7 +42,7 @@ func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[strin
 		h := saved.Held.Sockets[k.Key]
 		c.names, c.inodes, c.addrs = append(c.names, k.Name), append(c.inodes, h.Inode), append(c.addrs, h.Addr)
 	}
-	c.path = l.dir.file("notify", c.String())
+	c.path, c.run = l.dir.file("notify", c.String()), l.dir.file("exe", c.String())
 	if err := l.output.resume(c.at, g.Spec); err != nil {
 		l.log.Warn("output is not followed any more", "service", c.Service, "gen", c.Gen, "err", err)
 	}

@@ -82,6 +82,7 @@ func (l *loop) keepable() (items []keeper.Item, ids map[string]uint64) {
 			addConn(add, keptReady+a.String(), c.ready)
 		}
 	}
+	l.keepablePrograms(add)
 	return items, ids
 }
 
@@ -90,11 +91,13 @@ const (
 	keptSocket  = "socket/"
 	keptControl = "control/" // handoverd's end of the child protocol
 	keptNotify  = "notify/"
-	keptReady   = "ready/" // of the pipe for a newline
+	keptReady   = "ready/"   // of the pipe for a newline
+	keptProgram = "program/" // the file of a program, by digest
+	keptCopy    = "copy/"    // a copy of it
 )
 
 // keptPrefixes are all of them.
-var keptPrefixes = []string{keptSocket, keptControl, keptNotify, keptReady}
+var keptPrefixes = []string{keptSocket, keptControl, keptNotify, keptReady, keptProgram, keptCopy}
 
 // String is the generation's name in file names and to the keeper.
 func (a at) String() string { return fmt.Sprintf("%s.%d", a.Service, a.Gen) }

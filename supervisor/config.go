@@ -163,6 +163,8 @@ type RestartConfig struct {
 	OnCrashLoop string        `json:"on_crash_loop"` // "hold", "close" or "exit"
 	// CrashLoopAfter is how many deaths in a row are a crash loop; 0: 5.
 	CrashLoopAfter int `json:"crash_loop_after,omitempty"`
+	// KeepExecutable: "auto" keeps what serves for restarts and rollbacks, "none" does not.
+	KeepExecutable string `json:"keep_executable,omitempty"`
 }
 
 // RlimitInfinity is the value of Rlimits that means no limit

@@ -59,6 +59,7 @@ func restart(t *table) RestartConfig {
 		OnCrashLoop: t.oneOf("on_crash_loop", onLoopHold, []string{onLoopHold, onLoopClose, onLoopExit}, nil),
 
 		CrashLoopAfter: t.integer("crash_loop_after", loopDeaths, 1, 1000),
+		KeepExecutable: t.oneOf("keep_executable", keepAuto, []string{keepAuto, keepNone}, nil),
 	}
 	if r.BackoffMin > r.BackoffMax {
 		t.fail(setKey(t, "backoff_min", "backoff_max"), "backoff_min (%s) is longer than backoff_max (%s)",

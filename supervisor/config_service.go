@@ -22,7 +22,8 @@ var serviceKeys = map[string]string{
 	"announce":    "[service.NAME.stop]",
 	"backoff_min": "[service.NAME.restart]", "backoff_max": "[service.NAME.restart]",
 	"on_crash_loop": "[service.NAME.restart]", "crash_loop_after": "[service.NAME.restart]",
-	"bake": "[service.NAME.ready]", "gate": "[service.NAME.ready]",
+	"keep_executable": "[service.NAME.restart]",
+	"bake":            "[service.NAME.ready]", "gate": "[service.NAME.ready]",
 }
 
 func (b *builder) service(name string, t *table) *ServiceConfig {

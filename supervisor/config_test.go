@@ -82,7 +82,7 @@ func defaults(name string, command ...string) *ServiceConfig {
 			LameDuck: LameDuckConfig{Until: "timer", Max: 10 * time.Second},
 			Hold:     "0s", Deadline: 25 * time.Second,
 		},
-		Restart: RestartConfig{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second, OnCrashLoop: "hold", CrashLoopAfter: 5},
+		Restart: RestartConfig{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second, OnCrashLoop: "hold", CrashLoopAfter: 5, KeepExecutable: "auto"},
 	}
 }
 

@@ -34,6 +34,7 @@ type ControlError struct {
 //	GET  /v1/status                         Status
 //	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
 //	POST /v1/abort?service=S                the same
+//	POST /v1/rollback?service=S&no_queue=1  the same
 //	POST /v1/stop?now=1&within=10s          202
 //	POST /v1/lame-duck?service=S&off=1      LameDuckReport, when the wait is over
 //	GET  /v1/events                         lines of Event
@@ -139,6 +140,7 @@ func (s *Supervisor) controlHandler() http.Handler {
 	mux.HandleFunc("GET /v1/status", s.serveStatus)
 	mux.HandleFunc("POST /v1/reload", lasting(s.serveReload))
 	mux.HandleFunc("POST /v1/abort", lasting(s.serveAbort))
+	mux.HandleFunc("POST /v1/rollback", lasting(s.serveRollback))
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
 	mux.HandleFunc("POST /v1/lame-duck", lasting(s.serveLameDuck))
 	mux.HandleFunc("GET /v1/events", lasting(s.serveEvents))
@@ -326,7 +328,7 @@ func (l *lines) outcome(o reloadOutcome) {
 	switch {
 	case errors.Is(o.err, ErrBusy):
 		l.fail(http.StatusConflict, "busy", o.err)
-	case errors.Is(o.err, ErrNothing):
+	case errors.Is(o.err, ErrNothing), errors.Is(o.err, ErrNoBack):
 		l.fail(http.StatusConflict, "nothing", o.err)
 	case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
 		l.fail(http.StatusConflict, "stopping", o.err)

@@ -70,6 +70,7 @@ type loop struct {
 	sources   map[string]string     // by key: whom a socket was taken back from
 	missing   map[string]heldSocket // by key: what could not be taken back, or was closed in a crash loop
 	rules     map[int]Sources       // by user: see sourcesOf
+	programs  map[string]*keptFile  // by digest: see toRun
 	ends      Terminations
 	up        upgrading // of handoverd itself
 }
@@ -131,6 +132,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 	cancel()
 	l.output.close(l.timeLeft())
 	l.readers.Wait()
+	l.closePrograms()
 	// A check or a helper that was under way has been killed by one of the readers,
 	// who waited until the reaper saw its end.
 	close(threadDone)
@@ -206,6 +208,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 	}
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
+	l.programs = map[string]*keptFile{}
 	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
 	l.manager = l.meetManager(s.opts.Manager)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
@@ -342,6 +345,7 @@ func (l *loop) turn(e event) {
 		l.setRight()
 	}
 	l.leftSockets()
+	l.dropPrograms()
 	l.syncKeeper()
 	l.syncStore()
 	l.scan.update(l.watches())

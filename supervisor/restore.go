@@ -79,6 +79,7 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 	l.state, l.manager.restored = saved.State, true
 	l.config = l.s.cfg
 	l.sockets.add(sockets)
+	l.takePrograms(taken)
 	for _, a := range slices.SortedFunc(maps.Keys(living), compareAt) {
 		svc := l.state.Services[a.Service]
 		if !l.adopt(svc.gen(a.Gen), living[a], saved, taken) {

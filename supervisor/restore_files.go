@@ -16,6 +16,11 @@ func (l *loop) sweepFiles() {
 			_ = os.Remove(l.dir.file("notify", name))
 		}
 	}
+	for _, name := range filesIn(l.dir.file("exe")) {
+		if a, ok := parseAt(name); ok && l.children[a] == nil {
+			_ = os.RemoveAll(l.dir.file("exe", name))
+		}
+	}
 	for _, name := range filesIn(l.dir.file("log")) {
 		if strings.HasPrefix(name, besidePrefix) { // of a check or a probe, whose outcome nobody waits for any more
 			_ = os.Remove(l.dir.file("log", name))

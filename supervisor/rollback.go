@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 )
 
@@ -40,4 +41,39 @@ func (p *preparation) prepareKnown(r *prepared) error {
 		}
 	}
 	return nil
+}
+
+// serveRollback rolls back and streams like serveReload.
+func (s *Supervisor) serveRollback(w http.ResponseWriter, r *http.Request) {
+	noQueue, err := boolParam(r, "no_queue")
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "bad request", err)
+		return
+	}
+	req := ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}
+	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Rollback(ctx, req) })
+}
+
+// RollbackStatus is what a rollback of a service would go back to.
+type RollbackStatus struct {
+	Generation int    `json:"generation"` // that a reload had committed with it
+	Digest     string `json:"digest"`     // of the configuration file that it came from
+	// Program is the SHA-256 of the executable, and Copy how it is kept: "reflink",
+	// "memory", or "" for the file alone. Program "": it is not kept, and what is at its
+	// path is run.
+	Program string `json:"program,omitempty"`
+	Copy    string `json:"copy,omitempty"`
+}
+
+// rollbackStatus is nil where there is nothing to go back to.
+func (svc *Service) rollbackStatus() *RollbackStatus {
+	p := svc.Previous
+	if p == nil {
+		return nil
+	}
+	out := &RollbackStatus{Generation: p.Gen, Digest: p.Spec.Digest}
+	if p.Executable != nil {
+		out.Program, out.Copy = p.Executable.Digest, p.Executable.Copy
+	}
+	return out
 }

@@ -11,7 +11,7 @@ import (
 type Previous struct {
 	Spec       *Spec       `json:"spec"`
 	Executable *Executable `json:"executable,omitempty"`
-	Gen        int         `json:"gen"` // that committed it first
+	Gen        int         `json:"gen"` // that a reload had committed with it
 	Job        int         `json:"job"` // the reload that replaced it
 }
 
@@ -84,6 +84,12 @@ func (s *Spec) text() []byte {
 	}
 	return b
 }
+
+// What restart.keep_executable may say.
+const (
+	keepAuto = "auto"
+	keepNone = "none"
+)
 
 // Executable is the file that a generation runs, so that a restart can run the same
 // when the file has been replaced or overwritten.

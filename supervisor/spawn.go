@@ -32,6 +32,8 @@ type child struct {
 	names  []string
 	token  string
 	pid    int
+	runs   *Executable // nil: not known
+	run    string      // folder with a name for what it runs from a kept file; "": none
 
 	// Of one that an earlier handoverd has started, and that is no child of this one.
 	adopted bool
@@ -53,7 +55,7 @@ func (l *loop) spawn(a at) {
 		return
 	}
 	l.children[a] = c
-	l.queue(evSpawned{at: a, PID: c.proc.PID, StartTime: c.proc.StartTime, Token: c.token})
+	l.queue(evSpawned{at: a, PID: c.proc.PID, StartTime: c.proc.StartTime, Token: c.token, Executable: c.runs})
 	l.hear(c)
 }
 
@@ -105,6 +107,9 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 	defer closePipe()
 	spec, err := shimSpec(g.Spec, h, len(fds)+1)
 	if err != nil {
+		return nil, err
+	}
+	if pass, err = l.choose(c, g, spec, pass); err != nil {
 		return nil, err
 	}
 	_, err = l.reaper.Start(func() (int, error) {
@@ -220,5 +225,8 @@ func (c *child) release() {
 	}
 	if c.proc != nil {
 		_ = c.proc.Close()
+	}
+	if c.run != "" {
+		_ = os.RemoveAll(c.run)
 	}
 }

@@ -178,7 +178,7 @@ type Service struct {
 	LastN       int           `json:"last_n"`                // numbers are used up by attempts
 	Spec        *Spec         `json:"spec,omitempty"`        // the last good one; before any, the first wanted
 	Good        bool          `json:"good,omitempty"`        // Spec has been committed
-	SpecGen     int           `json:"spec_gen,omitempty"`    // by this generation first
+	SpecGen     int           `json:"spec_gen,omitempty"`    // by this generation, which a reload had started
 	Executable  *Executable   `json:"executable,omitempty"`  // what it ran; nil: not known
 	Previous    *Previous     `json:"previous,omitempty"`    // what a rollback goes to
 	Upgrade     *Upgrade      `json:"upgrade,omitempty"`

@@ -27,7 +27,7 @@ var ErrLocked = errors.New("another handoverd holds the lock")
 // reach its own notify socket; all else in it is 0600) and takes the lock,
 // which the kernel drops when the process ends, however it ends (flock(2)).
 func openRuntimeDir(path string) (*runtimeDir, error) {
-	for _, d := range []string{path, filepath.Join(path, "log"), filepath.Join(path, "notify")} {
+	for _, d := range []string{path, filepath.Join(path, "log"), filepath.Join(path, "notify"), filepath.Join(path, "exe")} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return nil, fmt.Errorf("runtime_dir: %w", err)
 		}

@@ -70,6 +70,12 @@ type ServiceStatus struct {
 	// OpenAtExit is how many connections its draining generations had when they
 	// exited, at the last look before each: the only trace of what was cut.
 	OpenAtExit int `json:"open_at_exit,omitempty"`
+	// Program is the SHA-256 of the executable that a restart runs, "" if it is not kept,
+	// and Copy how its content is kept beside the file: "reflink", "memory" or "".
+	Program string `json:"program,omitempty"`
+	Copy    string `json:"program_copy,omitempty"`
+	// Rollback is what a rollback would go back to.
+	Rollback *RollbackStatus `json:"rollback,omitempty"`
 	// Sources say where its sockets would come from if handoverd were killed now.
 	Sources *Sources `json:"sources,omitempty"`
 }
@@ -183,6 +189,10 @@ func (l *loop) serviceStatus(svc *Service, now proc.Instant) ServiceStatus {
 	if g := svc.Serving(); g != nil {
 		out.Digest, out.DrainSignal = g.Spec.Digest, unix.SignalName(unix.Signal(g.Spec.Drain))
 	}
+	if e := svc.Executable; e != nil {
+		out.Program, out.Copy = e.Digest, e.Copy
+	}
+	out.Rollback = svc.rollbackStatus()
 	if svc.Looping && svc.Spec != nil {
 		out.CrashLoop = svc.Spec.Config.Restart.onLoop()
 	}

@@ -164,7 +164,7 @@ func (h *Handed) takePassed() ([]PassedSocket, error) {
 }
 
 func isKept(name string) bool {
-	for _, p := range []string{keptSocket, keptControl, keptNotify, keptReady} {
+	for _, p := range keptPrefixes {
 		if strings.HasPrefix(name, p) {
 			return true
 		}

@@ -45,6 +45,7 @@ func (l *loop) takeOver() (*evRestored, error) {
 		return back, err
 	}
 	l.sockets.add(sockets)
+	l.takePrograms(taken)
 	l.sources, l.missing = orEmpty(h.Sources), orEmpty(h.Missing)
 	for _, name := range saved.Order {
 		svc := l.state.Services[name]

@@ -74,7 +74,7 @@ Nouns read, verbs change. Exit codes of all commands: 0 done, 1 failed, 2 wrong 
 		},
 		Args: cobra.ArbitraryArgs, // so that an unknown command comes here
 	}
-	root.AddCommand(runCommand(e), checkCommand(e), statusCommand(e), reloadCommand(e), lameDuckCommand(e), stopCommand(e),
+	root.AddCommand(runCommand(e), checkCommand(e), statusCommand(e), reloadCommand(e), rollbackCommand(e), lameDuckCommand(e), stopCommand(e),
 		eventsCommand(e), upgradeCommand(e), sweepCommand(e), drillCommand(e), versionCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetOut(e.stdout)

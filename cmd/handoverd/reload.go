@@ -48,8 +48,8 @@ const (
 )
 
 type reloadFlags struct {
-	noQueue, strict, asJSON, abort bool
-	timeout                        time.Duration
+	noQueue, strict, asJSON, abort, rollback bool
+	timeout                                  time.Duration
 }
 
 func reloadCommand(e *env) *cobra.Command {
@@ -64,27 +64,36 @@ func reloadCommand(e *env) *cobra.Command {
   handoverd reload --strict --timeout 2m
   handoverd reload --abort web`,
 		RunE: func(cmd *cobra.Command, services []string) error {
-			if o.timeout < 0 {
-				return usage(fmt.Errorf("--timeout %s is negative", o.timeout))
-			}
 			if o.abort && o.noQueue {
 				return usage(errors.New("--abort starts no reload of its own, so there is no use for --no-queue"))
 			}
-			c, err := w.client()
-			if err != nil {
-				return err
-			}
-			return reload(cmd.Context(), e, c, o, services)
+			return o.run(cmd, e, &w, services)
 		},
 	}
 	w.flags(cmd)
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.abort, "abort", false, "roll back what is not committed yet; a newer reload that was remembered begins")
+	return cmd
+}
+
+// flags are those of reload and of rollback.
+func (o *reloadFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.noQueue, "no-queue", false, "do not wait for another reload, nor for max_draining: exit 3")
-	f.BoolVar(&o.abort, "abort", false, "roll back what is not committed yet; a newer reload that was remembered begins")
 	f.BoolVar(&o.strict, "strict", false, "an old generation that was not seen to let go is a failure: exit 4")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for the outcome, as 90s or 2m (default: as long as it takes)")
 	f.BoolVar(&o.asJSON, "json", false, "print the outcome as JSON")
-	return cmd
+}
+
+func (o *reloadFlags) run(cmd *cobra.Command, e *env, w *where, services []string) error {
+	if o.timeout < 0 {
+		return usage(fmt.Errorf("--timeout %s is negative", o.timeout))
+	}
+	c, err := w.client()
+	if err != nil {
+		return err
+	}
+	return reload(cmd.Context(), e, c, *o, services)
 }
 
 func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []string) error {
@@ -94,8 +103,11 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		defer cancel()
 	}
 	query, path := url.Values{"service": services}, "/v1/reload"
-	if o.abort {
+	switch {
+	case o.abort:
 		path = "/v1/abort"
+	case o.rollback:
+		path = "/v1/rollback"
 	}
 	if o.noQueue {
 		query.Set("no_queue", "1")
@@ -119,6 +131,9 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 	case errors.As(err, &refused) && refused.Code == "busy":
 		fmt.Fprintln(e.stderr, "handoverd: busy: another reload is under way, or max_draining old generations are draining")
 		return exitCode(exitBusy)
+	case errors.As(err, &refused) && refused.Code == "nothing" && o.rollback:
+		fmt.Fprintln(e.stderr, "handoverd: nothing to roll back to: nothing else has served before, or it was rolled back already; see handoverd status")
+		return exitCode(exitFailed)
 	case errors.As(err, &refused) && refused.Code == "nothing":
 		fmt.Fprintln(e.stderr, "handoverd: nothing to abort: no reload is under way beside a generation that serves")
 		return exitCode(exitFailed)

@@ -178,6 +178,9 @@ func serviceNotes(st *supervisor.Status) []string {
 		if s.RestartIn > 0 {
 			add(s, "restart in %s, after %d deaths in a row", shortSeconds(s.RestartIn), s.Failures)
 		}
+		if s.Rollback != nil {
+			add(s, "%s", rollbackNote(s.Rollback))
+		}
 		if s.Digest != "" && s.Digest != st.Digest {
 			add(s, "runs with an earlier configuration, digest %s", s.Digest)
 		}

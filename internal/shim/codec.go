@@ -25,6 +25,7 @@ func (c *codec) spec(s *Spec) {
 	c.flag(&s.NoNewPrivs)
 	list(c, &s.AmbientCaps, num[uintptr])
 	list(c, &s.Targets, num[int])
+	num(c, &s.ExecTarget)
 	c.flag(&s.ListenPID)
 }
 

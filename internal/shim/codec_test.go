@@ -22,6 +22,7 @@ func genSpec(t *rapid.T) *Spec {
 		Nice: number.Draw(t, "nice"), OOMScoreAdj: number.Draw(t, "oom"),
 		AmbientCaps: rapid.SliceOfN(rapid.Uintptr(), 1, 4).Draw(t, "caps"),
 		Targets:     rapid.SliceOfN(rapid.Int(), 1, 9).Draw(t, "targets"),
+		ExecTarget:  rapid.Int().Draw(t, "exec"),
 		ListenPID:   rapid.Bool().Draw(t, "listenpid"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "rlimits") {

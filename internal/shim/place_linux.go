@@ -132,20 +132,24 @@ func (c *child) moveUp(fd int) (int, *ExecError) {
 	return up, nil
 }
 
-// place puts each descriptor on its target, without close-on-exec; everything
-// else from 3 on gets that flag, whoever left it there.
+// place puts each descriptor on its target, without close-on-exec but for the
+// program's own; everything else from 3 on gets that flag, whoever left it there.
 func (c *child) place() *ExecError {
 	if err := closeAtExec(); err != nil {
 		return failed("descriptors", "", "close-on-exec", err)
 	}
 	for i, t := range c.spec.Targets {
-		if err := unix.Dup3(c.files[i], t, 0); err != nil {
+		flags := 0
+		if c.spec.executes(t) {
+			flags = unix.O_CLOEXEC
+		}
+		if err := unix.Dup3(c.files[i], t, flags); err != nil {
 			return failed("descriptors", "", "dup3 to "+strconv.Itoa(t), err)
 		}
 	}
 	for _, t := range c.spec.Targets {
 		flags, err := unix.FcntlInt(uintptr(t), unix.F_GETFD, 0)
-		if err == nil && flags&unix.FD_CLOEXEC != 0 {
+		if err == nil && (flags&unix.FD_CLOEXEC != 0) != c.spec.executes(t) {
 			err = unix.EBADF
 		}
 		if err != nil {
@@ -154,6 +158,9 @@ func (c *child) place() *ExecError {
 	}
 	return nil
 }
+
+// executes reports whether the target is the program's own descriptor.
+func (s *Spec) executes(target int) bool { return s.ExecTarget != 0 && target == s.ExecTarget }
 
 func closeAtExec() error {
 	const first, last = 3, 1<<32 - 1

@@ -44,6 +44,9 @@ type Spec struct {
 	// Targets are the numbers the passed descriptors get, in the order they
 	// are passed; all different.
 	Targets []int
+	// ExecTarget, unless 0, is one of Targets: the descriptor of the program itself, which
+	// Path then leads to, as /proc/self/fd/N. The program does not find it open.
+	ExecTarget int
 	// ListenPID sets LISTEN_PID to the program's pid and removes
 	// LISTEN_PIDFDID, which would name another process.
 	ListenPID bool
