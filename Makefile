@@ -130,7 +130,7 @@ cross: ## vets all packages for other systems and processors
 		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...; \
 	done
 
-systemd: setup ## the units of examples/systemd in a booted systemd, under load, in 6 minutes
+systemd: setup ## the units of examples/systemd in a booted systemd, under load, in 7 minutes
 	@.ci/setup systemd
 	@.ci/systemd
 
