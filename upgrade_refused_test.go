@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,27 +223,19 @@ func TestUpgradeExecFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(t.TempDir(), "handoverd")
-	if err := os.WriteFile(binary, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	limit, open := openFilesLimit(t, s.PID), openFDs(t, s.PID)
-	upgrade := s.commanding("upgrade", "--binary", binary)
-	// Nobody can write to a program that runs (open(2), ETXTBSY), and nobody can run what somebody may write to: it is
-	// opened between the pre-flight and the execve.
+	var binary string
 	var writer *os.File
-	for ran := false; writer == nil; {
-		ran = ran || runs(binary)
-		if ran {
-			writer, _ = os.OpenFile(binary, os.O_WRONLY, 0)
+	for n := 0; writer == nil; n++ {
+		binary = filepath.Join(t.TempDir(), fmt.Sprint("handoverd", n))
+		if err := os.WriteFile(binary, text, 0o755); err != nil {
+			t.Fatal(err)
 		}
-		select {
-		case <-upgrade.done:
-			t.Fatalf("it has ended before: %s%s", upgrade.stdout, upgrade.stderr)
-		default:
+		writer = s.heldAtExec(binary)
+		if n == 20 {
+			t.Fatalf("the execve was never met")
 		}
 	}
-	s.ends(upgrade, 1, "text file busy")
 	if got := openFilesLimit(t, s.PID); got != limit {
 		t.Errorf("limit of open files %q, was %q", got, limit)
 	}
@@ -260,10 +251,38 @@ func TestUpgradeExecFails(t *testing.T) {
 	s.Stop()
 }
 
-// runs reports whether some process runs the program.
-func runs(path string) bool {
-	links, _ := filepath.Glob("/proc/[0-9]*/exe")
-	return slices.ContainsFunc(links, func(l string) bool { to, _ := os.Readlink(l); return to == path })
+// heldAtExec upgrades to the binary, and opens it for writing between the pre-flight and the execve: nobody can write to
+// a program that runs, and nobody can run what somebody may write to (open(2), execve(2), ETXTBSY). It returns nil if it has
+// not met that moment.
+func (s *scene) heldAtExec(binary string) *os.File {
+	upgrade := s.commanding("upgrade", "--binary", binary)
+	var writer *os.File
+	for ran := false; writer == nil; {
+		f, err := os.OpenFile(binary, os.O_WRONLY, 0)
+		switch {
+		case err != nil:
+			ran = true
+		case ran:
+			writer = f
+		default: // it does not run yet, and must not meet this
+			_ = f.Close()
+			<-time.After(2 * time.Millisecond)
+		}
+		select {
+		case <-upgrade.done: // too early or too late
+			if writer != nil {
+				_ = writer.Close()
+			}
+			return nil
+		default:
+		}
+	}
+	<-upgrade.done
+	if upgrade.code == 1 && strings.Contains(upgrade.stderr, "execve: text file busy") {
+		return writer
+	}
+	_ = writer.Close()
+	return nil
 }
 
 func openFilesLimit(t *testing.T, pid int) string {

@@ -153,14 +153,10 @@ func forkLock() (unlock func()) {
 // startRehearsal starts the binary as a pre-flight, with files from number 0 on. It
 // borrows everything.
 func startRehearsal(b *chosenBinary, args, environ []string, files []uintptr) (int, error) {
-	// Above all that the child puts in place before it executes it.
-	image, err := unix.FcntlInt(uintptr(b.fd), unix.F_DUPFD_CLOEXEC, len(files)+1)
-	if err != nil {
-		return 0, os.NewSyscallError("fcntl", err)
-	}
-	defer func() { _ = unix.Close(image) }()
-	pid, err := syscall.ForkExec(fdPath(image), args, &syscall.ProcAttr{
-		Env: environ, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	// The child executes it by the number that it has there. Any other may be taken by
+	// what package syscall moves out of the way of the files before.
+	pid, err := syscall.ForkExec(fdPath(len(files)), args, &syscall.ProcAttr{
+		Env: environ, Files: append(files, uintptr(b.fd)), Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	return pid, os.NewSyscallError("fork/exec "+b.path, err)
 }
