@@ -60,7 +60,7 @@ a program, so that the port never closes: not during a reload, not when the new 
 crashes, not when the program does.
 
 Nouns read, verbs change. Exit codes of all commands: 0 done, 1 failed, 2 wrong arguments,
-5 handoverd cannot be reached; those of run, check and reload are in their help.`,
+5 handoverd cannot be reached; the help of each command has all of its own.`,
 		Example: `  handoverd run -l http=127.0.0.1:8080 -- ./server
   handoverd reload
   handoverd status`,
