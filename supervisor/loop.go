@@ -216,7 +216,10 @@ func newLoop(s *Supervisor) (*loop, error) {
 		l.up.handed, l.up.dry, out.dry = h, h.rehearsal, h.rehearsal
 		return l, l.findHanded(boot)
 	}
-	l.findState(boot)
+	if err := l.findState(boot); err != nil {
+		out.close(0)
+		return nil, errors.Join(err, paths.close(), harm.close(), dir.close(false))
+	}
 	return l, nil
 }
 

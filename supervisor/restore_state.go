@@ -119,6 +119,9 @@ func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+	if proc.Starved(err) {
+		return nil, err // it says nothing of the file
+	}
 	var s *savedState
 	if err == nil {
 		s, err = decodeState(b)
@@ -152,16 +155,22 @@ func numbersOf(s *State) map[string]int {
 	return n
 }
 
-// findState reads what an earlier handoverd has left, for restore.
-func (l *loop) findState(boot string) {
+// findState reads what an earlier handoverd has left, for restore. The error says
+// that it cannot be read or gone on with now, and may be later.
+func (l *loop) findState(boot string) error {
 	found, err := l.dir.readState(boot, l.pidns)
 	l.found, l.elsewhere = found, errors.Is(err, errElsewhere)
 	switch {
+	case proc.Starved(err):
+		return fmt.Errorf("supervisor: %w", err)
+	case err == nil && found != nil:
+		return haveRoom(found.room())
 	case l.elsewhere:
 		l.log.Info("the state of an earlier handoverd is not gone on with", "why", err)
 	case err != nil:
 		l.log.Error("the state of an earlier handoverd cannot be used: a fresh start", "err", err)
 	}
+	return nil
 }
 
 // lockSoon takes the lock, and waits for it for a moment where its owner is dead: a
