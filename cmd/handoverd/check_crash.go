@@ -13,8 +13,12 @@ func diesText(s *supervisor.ServiceConfig) string {
 	if len(s.Sockets) == 0 && c.OnCrashLoop != "exit" {
 		loop = "tried on, since no client waits for it" // there is nothing to hold or to close
 	}
-	return fmt.Sprintf("started again, at once if it served for long enough, else after %s, doubled up to %s; after %d deaths in a row (crash loop): %s",
-		c.BackoffMin, c.BackoffMax, c.CrashLoopAfter, loop)
+	what := "as the program that served, also if its file was overwritten"
+	if c.KeepExecutable == "none" {
+		what = "as what is at its path then"
+	}
+	return fmt.Sprintf("started again, %s: at once if it served for long enough, else after %s, doubled up to %s; after %d deaths in a row (crash loop): %s",
+		what, c.BackoffMin, c.BackoffMax, c.CrashLoopAfter, loop)
 }
 
 // loopNote says what is done about a crash loop.
