@@ -11,7 +11,7 @@ type Rule struct {
 // Rules are all rules, in the order in which they are applied. Their names are
 // stable: they are in reports, and in annotations that switch them off.
 var Rules = []Rule{
-	{"no-lame-duck", Fault, "no preStop hook and no lame duck: SIGTERM comes while requests still do"},
+	{"no-lame-duck", Fault, "no preStop hook that takes time, and no lame duck: SIGTERM comes while requests still do"},
 	{"grace-for-start-gap", Fault, "a grace was raised, which cannot mend a gap at the begin of the stop"},
 	{"hook-takes-grace", Fault, "the preStop hook is as long as the grace or longer"},
 	{"grace-too-short", Fault, "hook, lame duck, drain, kill grace and margin do not fit into the grace"},

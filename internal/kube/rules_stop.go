@@ -80,9 +80,13 @@ func (ck *checker) checkWait(w *workload, c *container) {
 	if w.waits(c) {
 		return
 	}
+	hook := "no preStop hook"
+	if c.hook.exists {
+		hook = "a preStop hook that takes no time (" + c.hook.what + ")" // as handoverd lame-duck, where for = "0s"
+	}
 	ck.find(w.ignore, "no-lame-duck", c.hookAt, fmt.Sprintf(
-		"container %s has no preStop hook, and no lame duck is known of its program: SIGTERM comes at the moment in which the pod begins to leave "+
-			"its EndpointSlices, and requests that proxies and balancers still send are refused", c.name),
+		"container %s has %s, and no lame duck is known of its program: SIGTERM comes at the moment in which the pod begins to leave "+
+			"its EndpointSlices, and requests that proxies and balancers still send are refused", c.name, hook),
 		`lifecycle.preStop: {sleep: {seconds: 5}} (Kubernetes 1.30; an exec of "sleep 5" before), or a program that serves on after SIGTERM: `+
 			`handoverd with lame_duck = { for = "5s" }; for another say so, annotation handoverd/lame-duck`)
 	if w.raised() && w.grace > need(w.budget(c, ck.opt.Margin)) {

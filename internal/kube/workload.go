@@ -161,7 +161,9 @@ func (w *workload) lameDuck(c *container) time.Duration {
 func (w *workload) wait(c *container) time.Duration { return c.hook.time + w.lameDuck(c) }
 
 // waits reports whether it waits at all, be it for a time that is not known.
-func (w *workload) waits(c *container) bool { return c.hook.exists || w.wait(c) > 0 }
+func (w *workload) waits(c *container) bool {
+	return c.hook.exists && !c.hook.known || w.wait(c) > 0
+}
 
 // serving marks the containers that requests reach: those behind a port that a Service of the files
 // sends to; without a Service, those that declare ports. Ports of a container need not be declared
