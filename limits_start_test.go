@@ -20,7 +20,7 @@ func TestLimitsAtStart(t *testing.T) {
 	generation, pid := s.Serving("web")
 	inode := s.socket("web", "http").Inode
 	s.Kill()
-	step := 9
+	step := 18
 	if full() {
 		step = 1
 	}
