@@ -156,13 +156,15 @@ func says(key, value string) func(map[string]string) bool {
 	return func(say map[string]string) bool { return say[key] == value }
 }
 
-// names are those of the descriptors that are kept now.
+// names are those of the descriptors that are kept now, without the files of programs, which are kept when there is time.
 func (m *notifyDouble) names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var names []string
 	for name := range m.store {
-		names = append(names, name)
+		if !strings.HasPrefix(name, "program/") && !strings.HasPrefix(name, "copy/") {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
