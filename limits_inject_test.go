@@ -97,7 +97,7 @@ func newInjected(t *testing.T) *injected {
 	s := &injected{scene: &scene{Daemon: NewDaemon(t), t: t}}
 	const own = `own = { listen = "unix://%s/own.${HANDOVER_GENERATION}.sock", per_generation = true }`
 	plain := oneSocket + "\n" + fmt.Sprintf(own, s.Dir)
-	s.plain = childService{socket: plain, ready: "settle = \"1ms\"", retire: `parent_shutdown = "1m"`, env: `TESTCHILD_SOCKETS = "http"`}
+	s.plain = childService{socket: plain, ready: "settle = \"1ms\"", retire: "parent_shutdown = \"1m\"\nrelease_timeout = \"30s\"", env: `TESTCHILD_SOCKETS = "http"`}
 	s.more = s.plain
 	s.more.socket += fmt.Sprintf("\nadded = \"tcp4://127.0.0.1:%d\"\npath = \"unix://%s/path.sock\"", FreePort(t), s.Dir)
 	s.configure(s.plain)
