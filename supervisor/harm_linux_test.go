@@ -184,7 +184,13 @@ func TestHarmWatcherForgets(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing is noticed")
 	}
-	if len(events) != 0 || len(w.sockets) != 1 {
-		t.Errorf("%d events more, %d sockets", len(events), len(w.sockets))
+	// A shutdown may wake more than once: the other one may be told of again.
+	for len(events) > 0 {
+		if got := <-events; got != other {
+			t.Errorf("told of %v", got)
+		}
+	}
+	if len(w.sockets) != 1 {
+		t.Errorf("%d sockets, want 1", len(w.sockets))
 	}
 }
