@@ -153,12 +153,35 @@ func openListener(f *os.File) (net.Listener, error) {
 // listener is what a supervised Listen gives.
 type listener struct{ *late[net.Listener] }
 
+// A socket that another holder has shut down or disconnected does not listen, which accept(2) calls EINVAL. The supervisor
+// has it listen again within milliseconds, or hands a new one to another generation. A server that took that for the end
+// would end what it has in hand, so it is not told at once.
+const (
+	mendedAfter  = time.Millisecond // looked at first after that, then in doubled steps
+	mendedLatest = 100 * time.Millisecond
+	mendWithin   = 10 * time.Second
+)
+
+// Accept waits for the next connection.
 func (l *listener) Accept() (net.Conn, error) {
 	ln, err := l.get("accept")
 	if err != nil {
 		return nil, err
 	}
-	return ln.Accept()
+	var end time.Time
+	for pause := mendedAfter; ; pause = min(2*pause, mendedLatest) {
+		conn, err := ln.Accept()
+		if !errors.Is(err, syscall.EINVAL) {
+			return conn, err
+		}
+		if end.IsZero() {
+			end = time.Now().Add(mendWithin)
+		}
+		if time.Now().After(end) {
+			return nil, err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // packetConn is what a supervised ListenPacket gives.

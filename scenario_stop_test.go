@@ -145,29 +145,32 @@ func TestScenarioStopOnTheWay(t *testing.T) {
 			s.reaches("web", 2, supervisor.PhaseStarting)
 		}},
 		{"max-draining", func(s *scene) {
-			holdStreamAt(s.t, s.address("web", "http"), 1)
-			s.configure(childService{retire: "max_draining = 1\nkill_grace = \"500ms\"", stop: shortStop})
-			s.MustReload()
+			s.configure(childService{retire: "max_draining = 1\nkill_grace = \"500ms\"\nrelease_timeout = \"10ms\"", stop: shortStop})
+			s.HUP()
+			s.reaches("web", 2, supervisor.PhaseServing) // the first one keeps the socket
 			s.HUP()
 			s.WaitStatus("a reload waits", func(st *supervisor.Status) bool { return st.Services[0].Waiting != "" })
 		}},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, childService{restart: longBackOff, stop: shortStop, retire: `kill_grace = "500ms"`})
+			first := childService{restart: longBackOff, stop: shortStop, retire: `kill_grace = "500ms"`}
+			if way.name == "max-draining" {
+				first.mode = "ignore-drain"
+			}
+			s := newScene(t, first)
 			way.begin(s)
 			started := s.service("web").Generations
 			s.Signal(unix.SIGTERM)
 			want := 0
 			if way.name == "max-draining" {
-				want = supervisor.ExitCut // the stream
+				want = supervisor.ExitCut // the first generation
 			}
 			if code := s.WaitExit(); code != want {
 				t.Errorf("handoverd exits with %d, want %d", code, want)
 			}
 			if want != 0 {
-				// It was told the deadline of the stop, and left by itself when that was over.
-				s.logs("web", 1, "it had not finished its drain")
+				s.logs("web", 1, "deadline of its drain")
 			}
 			for e := range s.events { // ends with the daemon
 				if e.To == supervisor.PhaseStarting && !slices.ContainsFunc(started, func(g supervisor.GenerationStatus) bool {
