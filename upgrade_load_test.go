@@ -83,6 +83,9 @@ func (row *killRow) upgrade(t *testing.T) {
 	s := &scene{Daemon: d, t: t}
 	asks := s.askAlways(health)
 	s.upgrades("")
+	s.WaitStatus("the program is kept, so that no descriptor is to come", func(st *supervisor.Status) bool {
+		return st.Services[0].Program != ""
+	})
 	open := openFDs(t, d.PID)
 	loads := row.begin(t, s)
 	for n := range upgrades() - 1 {

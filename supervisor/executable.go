@@ -192,6 +192,9 @@ func (l *loop) takePrograms(taken map[string]int) {
 			exes[p.Executable] = p.Spec.Path
 		}
 		for is, path := range exes {
+			if is.Digest == "" && !l.up.dry {
+				l.keepProgram(at{svc.Name, svc.SpecGen}) // the earlier one had no time for it
+			}
 			if is.Digest == "" || l.programs[is.Digest] != nil {
 				continue
 			}
