@@ -192,9 +192,6 @@ func (l *loop) takePrograms(taken map[string]int) {
 			exes[p.Executable] = p.Spec.Path
 		}
 		for is, path := range exes {
-			if is.Digest == "" && !l.up.dry {
-				l.keepProgram(at{svc.Name, svc.SpecGen}) // the earlier one had no time for it
-			}
 			if is.Digest == "" || l.programs[is.Digest] != nil {
 				continue
 			}
@@ -208,6 +205,9 @@ func (l *loop) takePrograms(taken map[string]int) {
 				continue
 			}
 			l.programs[is.Digest] = p
+		}
+		if !l.up.dry {
+			l.keepProgram(at{svc.Name, svc.SpecGen}) // if the earlier one had no time for it
 		}
 	}
 }

@@ -12,10 +12,7 @@ func standBack(moves int, deadline time.Time) {
 	if moves < 2 {
 		return
 	}
-	wait := min(time.Millisecond<<min(moves-2, 7), time.Until(deadline))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	<-timer.C
+	time.Sleep(min(time.Millisecond<<min(moves-2, 7), time.Until(deadline)))
 }
 
 // Pause waits for d, or for the end of the context, whose error it returns.
