@@ -36,17 +36,9 @@ func (l *loop) decide(e event, now proc.Instant) []action {
 	var kept []action
 	var late []event
 	for _, a := range actions {
-		switch a := a.(type) {
-		case acSpawn:
-			if beside(&next, a.at) {
-				late = append(late, evUnwritten{a.at, reason})
-				continue
-			}
-		case acGo:
-			if beside(&next, a.at) {
-				late = append(late, evUnwritten{a.at, reason})
-				continue
-			}
+		if g, ok := begins(a); ok && beside(&next, g) {
+			late = append(late, evUnwritten{g, reason})
+			continue
 		}
 		kept = append(kept, a)
 	}
@@ -82,6 +74,17 @@ func upgraded(old, next *State) []at {
 		}
 	}
 	return out
+}
+
+// begins is the generation that the action has spawned or told to go, if it does.
+func begins(a action) (at, bool) {
+	switch a := a.(type) {
+	case acSpawn:
+		return a.at, true
+	case acGo:
+		return a.at, true
+	}
+	return at{}, false
 }
 
 // beside reports whether the generation is one that another one serves beside.
