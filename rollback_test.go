@@ -163,7 +163,7 @@ func TestScenarioRollbackOverwritten(t *testing.T) {
 	}
 	s.runs(p, 3, p.good)
 	fresh.sees(3)
-	fresh.more(50)
+	fresh.more(500) // as above: it is killed below, and is to be gone back to
 	s.only("web", 3)
 	s.logs("web", 3, "that one is run, from its copy")
 	if r, err := s.Rollback(limited(t)); err == nil {
