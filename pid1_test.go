@@ -82,6 +82,12 @@ func (f *first) inside(argv ...string) string {
 	return string(out)
 }
 
+// kill sends a signal from inside, by the shell: a bare Debian has no kill(1).
+func (f *first) kill(sig string, pid int) {
+	f.t.Helper()
+	f.inside("/bin/sh", "-c", fmt.Sprintf("kill -s %s %d", sig, pid))
+}
+
 // stubborn ignores what it is asked to end by.
 func stubborn(deadline string) string {
 	return plain("", "/bin/sh", "-c", `trap '' TERM; echo runs; while :; do sleep 1000; done`) + fmt.Sprintf(`
@@ -117,8 +123,8 @@ func TestPID1ExitCodes(t *testing.T) {
 	}{
 		{name: "SIGTERM", config: sleeps, end: signals(unix.SIGTERM), code: 0},
 		{name: "SIGINT", config: sleeps, end: signals(unix.SIGINT), code: 0},
-		{name: "SIGTERM from inside", config: sleeps, end: func(f *first) { f.WaitReady(); f.inside("kill", "-TERM", "1") }, code: 0},
-		{name: "SIGINT, as Ctrl-C, from inside", config: sleeps, end: func(f *first) { f.WaitReady(); f.inside("kill", "-INT", "1") }, code: 0},
+		{name: "SIGTERM from inside", config: sleeps, end: func(f *first) { f.WaitReady(); f.kill("TERM", 1) }, code: 0},
+		{name: "SIGINT, as Ctrl-C, from inside", config: sleeps, end: func(f *first) { f.WaitReady(); f.kill("INT", 1) }, code: 0},
 		{name: "SIGQUIT", config: sleeps, end: signals(unix.SIGQUIT), code: 3, log: "stop now"},
 		{name: "SIGTERM twice", config: stubborn("50s"), end: func(f *first) {
 			f.WaitReady()
@@ -135,8 +141,8 @@ func TestPID1ExitCodes(t *testing.T) {
 			f.WaitStatus("generation 2 serves alone", func(s *supervisor.Status) bool {
 				return settledStatus(s) && s.Services[0].Generations[0].Generation == 2
 			})
-			f.inside("kill", "-HUP", "1")
-			f.inside("kill", "-KILL", "1") // from inside the kernel does not let it through (pid_namespaces(7))
+			f.kill("HUP", 1)
+			f.kill("KILL", 1) // from inside the kernel does not let it through (pid_namespaces(7))
 			f.WaitStatus("generation 3 serves alone", func(s *supervisor.Status) bool {
 				return settledStatus(s) && s.Services[0].Generations[0].Generation == 3
 			})
@@ -224,7 +230,7 @@ func TestPID1Reaps(t *testing.T) {
 	eventually(t, "no zombie is left", func() bool { return len(f.zombies()) == 0 })
 	// The end of a program is still seen, and not taken for that of a stranger.
 	_, pid := f.Serving("web")
-	f.inside("kill", "-9", strconv.Itoa(pid))
+	f.kill("KILL", pid)
 	f.WaitStatus("generation 2 serves alone", func(s *supervisor.Status) bool {
 		return settledStatus(s) && s.Services[0].Generations[0].Generation == 2
 	})
