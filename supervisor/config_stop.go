@@ -28,6 +28,16 @@ type StopConfig struct {
 	Deadline time.Duration `json:"deadline"`
 }
 
+// LongestLameDuck is how long the lame duck of a stop may last. A timer that nothing has
+// to be announced for ends it after For, which is 0 where no lame duck is set; whatever
+// else ends it, or an announcement that hangs, may take until Max.
+func (c *StopConfig) LongestLameDuck() time.Duration {
+	if c.LameDuck.Until == "timer" && c.Announce.empty() {
+		return c.LameDuck.For
+	}
+	return c.LameDuck.Max
+}
+
 // LameDuckConfig is the time in which a stopping service still serves and
 // tells the routing layer to go elsewhere. The loop Until ends it: after For;
 // when failed probes have been seen; when the hook Ask succeeds. Max ends it in any
@@ -202,10 +212,9 @@ func request(t *table, key, method string) string {
 }
 
 // budget refuses a stop in which nothing is left for the drain: the
-// deadline contains the lame duck, which may run to its max, and the grace
-// before SIGKILL.
+// deadline contains the lame duck, at its longest, and the grace before SIGKILL.
 func budget(stop, retire *table, s *ServiceConfig) {
-	duck, grace, deadline := s.Stop.LameDuck.Max, s.Retire.KillGrace, s.Stop.Deadline
+	duck, grace, deadline := s.Stop.LongestLameDuck(), s.Retire.KillGrace, s.Stop.Deadline
 	key := "deadline"
 	if duck+grace < deadline {
 		if s.Stop.Quiet > 0 && s.Stop.Quiet >= deadline-grace {
@@ -214,17 +223,24 @@ func budget(stop, retire *table, s *ServiceConfig) {
 		}
 		return
 	}
-	t := stop
+	t, longest := stop, "max"
+	if duck == s.Stop.LameDuck.For && s.Stop.LameDuck.Until == "timer" {
+		longest = "for"
+	}
 	lame, _ := stop.m["lame_duck"].(map[string]any)
-	switch _, maxSet := lame["max"]; {
+	switch _, set := lame[longest]; {
 	case stop.has("deadline"):
-	case maxSet:
+	case set:
 		key = "lame_duck"
 	case retire.has("kill_grace"):
 		t, key = retire, "kill_grace"
 	}
-	t.fail(key, "lame_duck.max (%s) + kill_grace (%s) leave nothing of the stop's deadline (%s) for the drain",
-		duck, grace, deadline)
+	if duck == 0 {
+		t.fail(key, "kill_grace (%s) leaves nothing of the stop's deadline (%s) for the drain", grace, deadline)
+		return
+	}
+	t.fail(key, "lame_duck.%s (%s) + kill_grace (%s) leave nothing of the stop's deadline (%s) for the drain",
+		longest, duck, grace, deadline)
 }
 
 // maxExclusive bounds the drain of an exclusive handover, in which nothing serves.

@@ -22,9 +22,9 @@ type phase struct {
 	Note string  `json:"note,omitempty"`
 }
 
-// stopBudget is the stop of a service in the worst case: the lame duck runs to its max.
+// stopBudget is the stop of a service in the worst case: the lame duck lasts as long as it may.
 func stopBudget(s *supervisor.ServiceConfig) drain.Budget {
-	return drain.Budget{Key: "deadline", Limit: s.Stop.Deadline, LameDuck: s.Stop.LameDuck.Max, KillGrace: s.Retire.KillGrace}
+	return drain.Budget{Key: "deadline", Limit: s.Stop.Deadline, LameDuck: s.Stop.LongestLameDuck(), KillGrace: s.Retire.KillGrace}
 }
 
 // stopLine is the time line of a service's stop, each part at its latest.
@@ -34,10 +34,15 @@ func stopLine(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []phase {
 		ph := phase{From: l.From.Seconds(), To: l.To.Seconds(), Name: l.Name, Note: l.Note}
 		switch l.Name {
 		case "lame duck":
-			ph.Note = "at most (lame_duck.max); serves on, /ready answers 503"
-			if s.Stop.LameDuck.Until == "timer" {
-				ph.Note += fmt.Sprintf("; ends after %s (for), and the drain has the rest as well", s.Stop.LameDuck.For)
+			switch d := &s.Stop.LameDuck; {
+			case d.Until != "timer":
+				ph.Note = "at most (lame_duck.max)"
+			case s.Stop.LongestLameDuck() > d.For:
+				ph.Note = fmt.Sprintf("at most (lame_duck.max): %s (for) after the announcement was made, and the drain has the rest as well", d.For)
+			default:
+				ph.Note = "lame_duck.for"
 			}
+			ph.Note += "; serves on, /ready answers 503"
 		case "drain":
 			if s.Stop.Hold != "" && s.Stop.Hold != "0s" {
 				list = append(list, phase{ph.From, ph.To, "hold", s.Stop.Hold + ": the drain signal waits for it, inside the drain's time"})
@@ -58,12 +63,13 @@ func stopLine(s *supervisor.ServiceConfig, p *supervisor.ServicePlan) []phase {
 
 // stopWarnings are budgets that work and are tight.
 func stopWarnings(s *supervisor.ServiceConfig) []string {
-	left := s.Stop.Deadline - s.Stop.LameDuck.Max - s.Retire.KillGrace
+	duck := s.Stop.LongestLameDuck()
+	left := s.Stop.Deadline - duck - s.Retire.KillGrace
 	if len(s.Sockets) == 0 || left <= 0 || left > emptyQueue {
 		return nil
 	}
-	return []string{fmt.Sprintf("service.%s.stop.deadline: a lame duck that runs to its max (%s) leaves %s for emptying the queue (up to %s) and the drain",
-		s.Name, s.Stop.LameDuck.Max, left, emptyQueue)}
+	return []string{fmt.Sprintf("service.%s.stop.deadline: a lame duck of %s, the longest that it may be, leaves %s for emptying the queue (up to %s) and the drain",
+		s.Name, duck, left, emptyQueue)}
 }
 
 // printPhases writes a time line as a table.
