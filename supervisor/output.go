@@ -327,6 +327,20 @@ func (o *output) tail(a at) []string {
 	return out[max(0, len(out)-tailLines):]
 }
 
+// head returns the first lines of what a generation has written, as far as they were not
+// given back. It waits for nobody.
+func (o *output) head(a at) []string {
+	o.mu.Lock()
+	f := o.files[a]
+	o.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	buf := make([]byte, headBytes)
+	n, _ := f.f.ReadAt(buf, 0)
+	return strings.Split(string(buf[:n]), "\n")
+}
+
 // end has the rest of a generation that is gone passed on, and its file removed.
 func (o *output) end(a at) {
 	o.mu.Lock()

@@ -96,6 +96,8 @@ func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token st
 	_ = l.reaper.Release(pid)
 	text = written.tail()
 	switch {
+	case errors.Is(execErr, shim.ErrDied):
+		return text, shimDied(describeStatus(uint32(exit.Status)), strings.Split(string(text), "\n"))
 	case execErr != nil:
 		return text, execErr
 	case exit.Status.Exited() && exit.Status.ExitStatus() == 0:

@@ -172,7 +172,9 @@ func (l *loop) goAhead(a at) {
 	if c == nil {
 		return
 	}
-	if err := c.proc.Go(); err != nil {
+	if err := c.proc.Go(); errors.Is(err, shim.ErrDied) {
+		return // its exit, which follows, says how
+	} else if err != nil {
 		l.queue(evSpawnFailed{a, err.Error()})
 		return
 	}
@@ -185,16 +187,21 @@ func (l *loop) goAhead(a at) {
 // the program, why not comes first: that is the reason, and the exit its effect.
 // The result is there at once, since nobody is left to send one.
 func (l *loop) childExited(c *child, e proc.Exit) {
-	l.execFailed(c)
+	if err := c.proc.Result(); errors.Is(err, shim.ErrDied) {
+		l.post(evSpawnFailed{c.at, shimDied(describeStatus(uint32(e.Status)), l.output.head(c.at)).Error()})
+	} else {
+		l.execFailed(c, err)
+	}
 	if n := l.lookout.openOf(c.at); n > 0 {
 		l.post(evOpen{c.at, n})
 	}
 	l.post(evExited{c.at, uint32(e.Status)})
 }
 
-// execFailed tells the loop if the program could not be run.
-func (l *loop) execFailed(c *child) {
-	if err := c.proc.Result(); err != nil && !errors.Is(err, shim.ErrAborted) {
+// execFailed tells the loop if the program could not be run. What becomes of a shim that
+// died its exit tells.
+func (l *loop) execFailed(c *child, err error) {
+	if err != nil && !errors.Is(err, shim.ErrAborted) && !errors.Is(err, shim.ErrDied) {
 		l.post(evSpawnFailed{c.at, err.Error()})
 	}
 }
@@ -203,7 +210,7 @@ func (l *loop) execFailed(c *child) {
 func (l *loop) awaitExec(c *child) {
 	defer l.readers.Done()
 	defer l.up.flight.end(l)
-	l.execFailed(c)
+	l.execFailed(c, c.proc.Result())
 }
 
 // release closes everything that the child owns, and removes its notify socket.

@@ -17,6 +17,13 @@ const (
 // ErrAborted is returned by Go and Result when Abort or Close came first.
 var ErrAborted = errors.New("shim: aborted")
 
+// ErrDied is returned by Go and Result where the shim has ended without a report before
+// it could execute the program. Somebody has killed it, or its own Go runtime has ended
+// it before any code of this package, for want of a descriptor or a thread, and has
+// written why to the standard error that the program would have had. The exit status
+// of the pid tells more.
+var ErrDied = errors.New("shim: it ended before it could execute the program")
+
 // ExecError is the shim's report of why it did not become the program.
 type ExecError struct {
 	// Step is the system call or stage that failed, as in the package

@@ -28,20 +28,25 @@ type Process struct {
 	pidfd   int
 	control control
 
+	told   sync.Mutex // held while the shim is told to go
+	gone   bool       // it was; guarded by told
 	once   sync.Once
 	result error
 }
 
 // Go tells the shim to execute the program. It does not wait for that: Result
 // does. When the shim has already reported a failure, that *[ExecError] is
-// returned; when it is gone without one, EPIPE. After Abort or Close it is
+// returned; when it is gone without one, [ErrDied]. After Abort or Close it is
 // [ErrAborted].
 func (p *Process) Go() error {
 	fd, ok := p.control.acquire()
 	if !ok {
 		return ErrAborted
 	}
+	p.told.Lock()
 	err := sendGo(fd)
+	p.gone = err == nil
+	p.told.Unlock()
 	p.control.release()
 	if err == nil {
 		return nil
@@ -75,14 +80,22 @@ func (p *Process) Abort() error {
 
 // Result blocks until the shim has become the program (nil) or has reported
 // why not (*[ExecError]; the shim then exits with [ExitFailed]). Our end of the
-// control socket is closed then. Nil says "no message and EOF": exec happened,
-// or the shim was killed. The exit of the pid tells these apart; a caller that
-// sees the pid exit need not wait for anything else. After Abort or Close
-// without a known outcome it is [ErrAborted]. Later calls return the first
-// result.
+// control socket is closed then. Nil says "told to go, no message and EOF": exec
+// happened, or the shim was killed between the two. The exit of the pid tells these
+// apart; a caller that sees the pid exit need not wait for anything else. [ErrDied]
+// says that exec has not happened and never will. After Abort or Close without a known
+// outcome it is [ErrAborted]. Later calls return the first result.
 func (p *Process) Result() error {
 	p.once.Do(p.wait)
-	return p.result
+	if p.result != nil {
+		return p.result
+	}
+	p.told.Lock()
+	defer p.told.Unlock()
+	if !p.gone {
+		return ErrDied
+	}
+	return nil
 }
 
 func (p *Process) wait() {
@@ -91,7 +104,7 @@ func (p *Process) wait() {
 		p.result = ErrAborted
 		return
 	}
-	b, err := readReport(fd)
+	b, unread, err := readReport(fd)
 	p.control.release()
 	aborted := p.control.closed()
 	if cerr := p.control.close(); err == nil && cerr != nil {
@@ -109,28 +122,29 @@ func (p *Process) wait() {
 			return
 		}
 		p.result = report
+	case unread:
+		p.result = ErrDied // "go" is the last that it reads
 	}
 }
 
-// readReport returns the one packet, or nothing at EOF. A shim that failed
-// before it had read all we sent leaves ECONNRESET on our end, *in front of*
+// readReport returns the one packet, or nothing at EOF, and whether the shim ended
+// before it had read all we sent. That leaves ECONNRESET on our end, *in front of*
 // the report it sent: the first read takes the error, the next one the packet
 // (measured; net/core/datagram.c looks at sk_err before the queue).
-func readReport(fd int) ([]byte, error) {
-	b := make([]byte, maxReport)
-	resets := 0
+func readReport(fd int) (b []byte, unread bool, err error) {
+	b = make([]byte, maxReport)
 	for {
 		n, err := unix.Read(fd, b)
 		switch {
 		case err == unix.EINTR:
-		case err == unix.ECONNRESET && resets == 0:
-			resets++
+		case err == unix.ECONNRESET && !unread:
+			unread = true
 		case err == unix.ECONNRESET:
-			return nil, nil
+			return nil, true, nil
 		case err != nil:
-			return nil, err
+			return nil, unread, err
 		default:
-			return b[:n], nil
+			return b[:n], unread, nil
 		}
 	}
 }

@@ -330,16 +330,60 @@ func (c *control) inUse() int {
 	return c.users
 }
 
-func TestResultOfAKilledShimIsNil(t *testing.T) {
+// A shim that ends before it was told to go, or before it has read that, has not executed anything, and that is told:
+// it is not taken for the program. Somebody kills it before it has read anything, or when it waits.
+func TestAShimThatDiedIsNotTheProgram(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		waits, go1 bool // before it is killed
+	}{
+		{"at once", false, false},
+		{"while it waits", true, false},
+		{"with go unread", false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fds, _ := sockets(t, 1)
+			s := held()
+			s.Targets = []int{300}
+			p := startProgram(t, s, fds)
+			if tt.waits {
+				waitFor(t, func() bool { _, placed := p.filesNow()[300]; return placed })
+			} else if err := unix.Kill(p.PID, unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if tt.go1 {
+				if err := p.Go(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if ws := p.exit(); ws.Signal() != unix.SIGKILL {
+				t.Errorf("wait status %#x", ws)
+			}
+			if err := p.Result(); !errors.Is(err, ErrDied) {
+				t.Errorf("result: %v, want that it has died", err)
+			}
+			if err := p.Go(); !tt.go1 && !errors.Is(err, ErrDied) && !errors.Is(err, ErrAborted) {
+				t.Errorf("go: %v", err)
+			}
+		})
+	}
+}
+
+// The same, found out by Go: what its send takes off the socket the result does not see any more.
+func TestGoFindsThatTheShimDied(t *testing.T) {
 	p := startProgram(t, held(), nil)
 	if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Result(); err != nil {
-		t.Errorf("%v, want nil: the exit event tells", err)
+	p.exit()
+	if err := p.Go(); !errors.Is(err, ErrDied) {
+		t.Errorf("go: %v", err)
 	}
-	if ws := p.exit(); ws.Signal() != unix.SIGKILL {
-		t.Errorf("wait status %#x", ws)
+	if err := p.Result(); !errors.Is(err, ErrDied) {
+		t.Errorf("result: %v", err)
 	}
 }
 
