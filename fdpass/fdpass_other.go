@@ -32,6 +32,9 @@ func (s *Socket) Unlink() error { return s.fail("unlink", errUnsupported) }
 // Restore is not supported on this system.
 func (s *Socket) Restore() error { return s.fail("restore", errUnsupported) }
 
+// AtPath reports nothing here.
+func (s *Socket) AtPath() bool { return true }
+
 // Rebind is not supported on this system.
 func (s *Socket) Rebind() (*Socket, error) { return nil, s.fail("bind", errUnsupported) }
 

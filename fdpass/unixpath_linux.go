@@ -124,6 +124,17 @@ func (s *Socket) Unlink() error {
 	return s.fail("unlink", err)
 }
 
+// AtPath reports whether the path of a UNIX socket still is that of its file, without
+// waiting for anybody; for other sockets it is true. Where it is not, Restore is next.
+func (s *Socket) AtPath() bool {
+	if !s.addr.onDisk() {
+		return true
+	}
+	var st unix.Stat_t
+	err := unix.Lstat(s.addr.Path, &st)
+	return err == nil && s.path.ino != 0 && st.Dev == s.path.dev && st.Ino == s.path.ino
+}
+
 // Restore brings the path of a UNIX socket back after a program has removed or
 // replaced it, from the hard link beside it, by link and rename: the same socket,
 // so that its queue and the clients in it notice nothing. What stands at the path

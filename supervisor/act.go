@@ -219,6 +219,9 @@ func (l *loop) jobDone(j Job) {
 	}
 	delete(l.jobs, j.ID)
 	l.s.hub.send(Event{Kind: "reload", Report: r})
+	if j.Why == WhyRepair { // again, where it has failed
+		l.repair()
+	}
 }
 
 // results adds to each what the loop knows of it: its wait status in words, and the

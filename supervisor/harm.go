@@ -18,13 +18,17 @@ import (
 //	shutdown(2), connect(2) with AF_UNSPEC   TCP: it listens again, with its queue lost;
 //	                                         UNIX: it is dead for good, a new one is bound
 //	                                         and a reload hands it out
-//	the path of a UNIX socket is gone        the same socket is put back
+//	the path of a UNIX socket is gone        the same socket is put back (harm_path.go)
 //	O_NONBLOCK cleared                       set again; nothing tells of it, so it is
 //	                                         looked at when a generation changes its phase
 //
 // mendPause is how long a socket is left alone after it was mended: a program that
-// harms it in a loop does not make handoverd one.
-const mendPause = 100 * time.Millisecond
+// harms it in a loop does not make handoverd one. mendAgain is after how long it is
+// tried again where it could not be: for want of descriptors, space, or a directory.
+const (
+	mendPause = 100 * time.Millisecond
+	mendAgain = time.Second
+)
 
 // followHarm has sockets mended that a program has shut down. Run waits for it.
 func (l *loop) followHarm() {
@@ -64,14 +68,9 @@ func (l *loop) mend(s *fdpass.Socket) {
 	if ok, err := s.Listening(); ok || err != nil {
 		return
 	}
-	now := proc.Now()
-	if wait := l.sockets.mended[key].Add(mendPause); now < wait {
-		if l.sockets.mending[key] == nil {
-			l.sockets.mending[key] = time.AfterFunc(wait.Sub(now), func() { l.call(func() { l.mendLater(key) }) })
-		}
+	if l.justMended(key) {
 		return
 	}
-	l.sockets.mended[key] = now
 	err := s.Relisten()
 	switch {
 	case err == nil:
@@ -80,44 +79,36 @@ func (l *loop) mend(s *fdpass.Socket) {
 		l.rebind(key, s, "a program has shut the socket down, which is for good")
 	default:
 		l.harmed(key, s, "a program has shut the socket down or disconnected it, and it does not listen again", err)
+		l.mendIn(key, mendAgain)
 	}
 }
 
-// mendLater looks again after a pause.
+// justMended reports whether the socket was mended a moment ago. Then it is looked at
+// after that; else it is taken to be mended now.
+func (l *loop) justMended(key string) bool {
+	now := proc.Now()
+	if wait := l.sockets.mended[key].Add(mendPause); now < wait {
+		l.mendIn(key, wait.Sub(now))
+		return true
+	}
+	l.sockets.mended[key] = now
+	return false
+}
+
+// mendIn has a socket looked at after a while, once however often it is asked for.
+func (l *loop) mendIn(key string, after time.Duration) {
+	if l.sockets.mending[key] == nil {
+		l.sockets.mending[key] = time.AfterFunc(after, func() { l.call(func() { l.mendLater(key) }) })
+	}
+}
+
 func (l *loop) mendLater(key string) {
 	delete(l.sockets.mending, key)
 	if s := l.sockets.open[key]; s != nil {
 		l.mend(s)
 	}
-}
-
-// rebind puts a new socket in the place of one that cannot be mended, and has a reload
-// hand it to those who have the old one: no holder of that accepts from the new one.
-func (l *loop) rebind(key string, s *fdpass.Socket, what string) {
-	if isInet(s.Addr().Kind) { // datagrams: its port is taken as long as somebody holds it
-		l.harmed(key, s, what+": it stays so until it is removed in one reload and added in the next", fdpass.ErrShutDown)
-		return
-	}
-	fresh, err := s.Rebind()
-	if err != nil {
-		l.harmed(key, s, what+", and a new one could not be bound", err)
-		return
-	}
-	l.harmed(key, s, what+": a new one was bound, and a reload hands it out", nil)
-	l.sockets.harm.remove(s)
-	_ = s.Close()
-	delete(l.sources, key)
-	delete(l.sockets.told, s)
-	delete(l.sockets.open, key)
-	l.sockets.add(map[string]*fdpass.Socket{key: fresh})
-	var services []string
-	for _, a := range l.having(key) {
-		if svc, g := l.generation(a); !slices.Contains(services, a.Service) && g != nil && (g == svc.Serving() || g == svc.coming()) {
-			services = append(services, a.Service)
-		}
-	}
-	if len(services) > 0 {
-		l.queue(evReload{Services: services, Why: WhyRepair})
+	if s := l.sockets.open[key]; s != nil {
+		l.restorePath(key, s)
 	}
 }
 
@@ -143,6 +134,8 @@ func (l *loop) harmed(key string, s *fdpass.Socket, text string, err error) {
 			return // each look finds it so
 		}
 		l.sockets.told[s] = true
+	} else {
+		delete(l.sockets.told, s)
 	}
 	who := l.having(key)
 	var names []string
@@ -171,32 +164,13 @@ func (l *loop) harmed(key string, s *fdpass.Socket, text string, err error) {
 	l.s.hub.send(e)
 }
 
-// restorePaths brings the same socket back to those of the paths that a program has
-// removed or replaced: Node, gunicorn and others do so when they stop listening.
-func (l *loop) restorePaths(paths []string) {
-	for key, s := range l.sockets.open {
-		path, ok := pathOf(s)
-		if !ok || !slices.Contains(paths, path) {
-			continue
-		}
-		before, _ := os.Lstat(path)
-		err := s.Restore()
-		after, _ := os.Lstat(path)
-		switch {
-		case errors.Is(err, fdpass.ErrNoLink):
-			l.rebind(key, s, "a program has removed or replaced the path and what would bring it back")
-		case err != nil:
-			l.harmed(key, s, "a program has removed or replaced the path, and it could not be brought back", err)
-		case before == nil || after == nil || !os.SameFile(before, after):
-			l.harmed(key, s, "a program has removed or replaced the path: brought back", nil)
-		}
-	}
-}
-
 // setRight sets right what a child has changed and nothing has told of.
 func (l *loop) setRight() {
 	for key, s := range l.sockets.open {
 		l.mend(s)
+		if l.sockets.open[key] == s && !s.AtPath() { // as nobody tells of a directory above it
+			l.restorePath(key, s)
+		}
 		if on := s.Options().Nonblocking; on != nil && !*on || l.sockets.open[key] != s {
 			continue
 		}
@@ -205,4 +179,5 @@ func (l *loop) setRight() {
 		}
 		l.harmed(key, s, "O_NONBLOCK was cleared by a program: set again", s.SetNonblocking())
 	}
+	l.repair()
 }

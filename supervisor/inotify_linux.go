@@ -20,11 +20,13 @@ func newInotify() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
-// change is one event of a watch. With lost it is of none: some were dropped.
+// change is one event of a watch. With lost it is of none: some were dropped. With gone
+// what is watched has gone away, or its path has.
 type change struct {
 	watch int32
 	name  string // in the directory that is watched
 	lost  bool
+	gone  bool
 }
 
 // readChanges waits for events. buf has room for at least one. After close of f it is
@@ -40,10 +42,12 @@ func readChanges(f *os.File, buf []byte) ([]change, error) {
 	var out []change
 	for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
 		end := min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:])))
+		mask := binary.NativeEndian.Uint32(b[4:])
 		out = append(out, change{
 			watch: int32(binary.NativeEndian.Uint32(b)),
 			name:  strings.TrimRight(string(b[unix.SizeofInotifyEvent:end]), "\x00"),
-			lost:  binary.NativeEndian.Uint32(b[4:])&unix.IN_Q_OVERFLOW != 0,
+			lost:  mask&unix.IN_Q_OVERFLOW != 0,
+			gone:  mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0,
 		})
 		b = b[end:]
 	}

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathMask are the changes of a directory by which a name in it comes to mean
-// something else. None of them happens when somebody connects.
-const pathMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
+// pathMask are the changes of a directory by which a name in it, or the name that it has
+// itself, comes to mean something else. None of them happens when somebody connects.
+const pathMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
 // pathWatcher tells when somebody removes or replaces the path of a UNIX socket: it
-// watches the directory.
+// watches the directory. It is not told of the directories above that one.
 type pathWatcher struct {
 	f *os.File
 
@@ -33,6 +34,8 @@ func newPathWatcher() (*pathWatcher, error) {
 	return &pathWatcher{f: f, paths: map[string]bool{}, dirs: map[int32]string{}}, nil
 }
 
+// add begins to watch a path, or watches it anew where another directory has taken the
+// place of the one that it was in.
 func (w *pathWatcher) add(path string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,12 +91,18 @@ func (w *pathWatcher) changed(changes []change) []string {
 	defer w.mu.Unlock()
 	seen := map[string]bool{}
 	for _, c := range changes {
-		if c.lost { // look at all
-			for p := range w.paths {
+		dir, known := w.dirs[c.watch]
+		for p := range w.paths {
+			if c.lost || known && (c.gone && filepath.Dir(p) == dir || p == filepath.Join(dir, c.name)) {
 				seen[p] = true
 			}
-		} else if p := filepath.Join(w.dirs[c.watch], c.name); w.paths[p] {
-			seen[p] = true
+		}
+		if known && c.gone { // the next add watches what is at its path then
+			delete(w.dirs, c.watch)
+			_ = control(w.f, func(fd int) error { // ended by itself, but where it was renamed
+				_, err := unix.InotifyRmWatch(fd, uint32(c.watch))
+				return err
+			})
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))

@@ -24,12 +24,14 @@ type socketTable struct {
 	mended  map[string]proc.Instant // by key: when it was mended last
 	mending map[string]*time.Timer  // by key: it is looked at again
 	told    map[*fdpass.Socket]bool // that they cannot be mended
+	repairs map[string]repairs      // by service
 }
 
 func newSocketTable(log *slog.Logger, paths *pathWatcher, harm *harmWatcher) *socketTable {
 	return &socketTable{
 		log: log, paths: paths, harm: harm, open: map[string]*fdpass.Socket{}, leaving: map[string]*leaving{},
 		mended: map[string]proc.Instant{}, mending: map[string]*time.Timer{}, told: map[*fdpass.Socket]bool{},
+		repairs: map[string]repairs{},
 	}
 }
 
