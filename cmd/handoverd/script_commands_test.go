@@ -141,12 +141,13 @@ func (d *daemon) killNext() {
 	if err != nil {
 		return // there is none
 	}
-	wait, err := watchGone(st.PID)
+	l, err := listenerOf(context.Background(), supervisor.ControlPath(d.dir))
 	if err != nil {
 		return
 	}
+	defer l.close()
 	_ = unix.Kill(st.PID, unix.SIGQUIT)
-	_ = wait()
+	_ = l.wait()
 }
 
 func (d *daemon) letGo() {

@@ -71,10 +71,14 @@ func stop(ctx context.Context, e *env, c *client, o stopFlags) error {
 	}
 	gone := func() error { return nil }
 	if o.wait {
-		// The pidfd is taken before the stop, so that it cannot be of a later process.
-		if gone, err = watchGone(st.PID); err != nil {
-			return err
+		// Before the stop, so that it cannot be a later process; and asked of the kernel, since the number in the status
+		// is of handoverd's own pid namespace: from outside of a container it is somebody else's.
+		l, err := listenerOf(ctx, c.path)
+		if err != nil {
+			return fmt.Errorf("--wait: %w", err)
 		}
+		defer l.close()
+		gone = l.wait
 	}
 	query := url.Values{}
 	if o.now {

@@ -58,6 +58,11 @@ func (l *listener) kill() error {
 	if err := proc.SignalPidfd(l.fd, unix.SIGKILL); err != nil {
 		return fmt.Errorf("SIGKILL to handoverd, process %d: %w", l.pid, err)
 	}
+	return l.wait()
+}
+
+// wait waits for the end of the process, of whomever it is a child: its pidfd becomes readable then (pidfd_open(2)).
+func (l *listener) wait() error {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, -1)
 		if errors.Is(err, unix.EINTR) {

@@ -13,8 +13,9 @@ import (
 type listener struct{ pid int }
 
 func listenerOf(context.Context, string) (*listener, error) {
-	return nil, fmt.Errorf("--kill-supervisor on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return nil, fmt.Errorf("the process of a control socket on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func (*listener) kill() error { return errors.ErrUnsupported }
+func (*listener) wait() error { return errors.ErrUnsupported }
 func (*listener) close()      {}
