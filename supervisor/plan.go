@@ -79,6 +79,20 @@ func (c *Config) Plan() ([]ServicePlan, error) {
 	return plans, joinConfigErrors(errs)
 }
 
+// placed gives the mistakes in err that a look at the host has found, as a program that is not there, their file and line.
+func (c *Config) placed(err error) error {
+	if c.File == "" {
+		return err
+	}
+	src := &source{file: c.File, lines: c.keyLines()}
+	for _, e := range AllConfigErrors(err) {
+		if e.File == "" {
+			e.File, e.Line = c.File, src.line(strings.Split(e.Key, "."))
+		}
+	}
+	return err
+}
+
 // keyLines reads the file again, for the lines of its keys. None are known of a
 // file that is gone or has become another.
 func (c *Config) keyLines() map[string]int {

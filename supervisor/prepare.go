@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -125,7 +127,7 @@ func (p *preparation) prepare(r *prepared) error {
 		}
 		spec, err := resolve(sc, cfg.Digest, p.loop.opts.Dir)
 		if err != nil {
-			return err
+			return cfg.placed(err)
 		}
 		r.event.Specs[sc.Name] = spec
 		if err := p.bind(sc, r); err != nil {
@@ -183,7 +185,11 @@ func (p *preparation) bind(cfg *ServiceConfig, r *prepared) error {
 			if sc.Line > 0 {
 				where = fmt.Sprintf("%s:%d: ", p.loop.opts.Name, sc.Line)
 			}
-			return fmt.Errorf("%sservice.%s.socket.%s: %w", where, cfg.Name, sc.Name, err)
+			hint := ""
+			if errors.Is(err, fs.ErrPermission) && sc.Addr.Port > 0 {
+				hint = "; a port as low as this one takes root or CAP_NET_BIND_SERVICE"
+			}
+			return fmt.Errorf("%sservice.%s.socket.%s: %w%s", where, cfg.Name, sc.Name, err, hint)
 		}
 		r.bound[key] = s
 		if from != "" {

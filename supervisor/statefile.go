@@ -77,9 +77,9 @@ func ownDir(path string) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return &os.PathError{Op: "open", Path: path, Err: unix.ENOTDIR}
 	case int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to uid %d, not to %d", path, st.Uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to uid %d, not to %d: be that user, or take another directory", path, st.Uid, os.Geteuid())
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("%s is writable by others (mode %#o)", path, st.Mode&0o777)
+		return fmt.Errorf("%s is writable by others (mode %#o), who could put another state there: chmod go-w it", path, st.Mode&0o777)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -128,7 +129,7 @@ func (e *reachError) Error() string {
 	case errors.Is(err, fs.ErrNotExist):
 		remedy = "no handoverd has this runtime directory: start one with handoverd run, or say which with -c FILE, --runtime-dir DIR or --name NAME"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		remedy = "the handoverd that made it is gone: start one with handoverd run"
+		remedy = "the handoverd that made it is gone: handoverd run starts one, which takes over programs that were left running; handoverd sweep ends them"
 	case errors.Is(err, fs.ErrPermission):
 		remedy = "only root and the user that handoverd runs as may use it"
 	default:
@@ -220,6 +221,25 @@ func (c *client) stream(ctx context.Context, method, path string, query url.Valu
 			return err
 		}
 	}
+}
+
+// unknown names those of services that are not configured, with those that are; "" if there are none, or nobody says.
+func (c *client) unknown(services []string) string {
+	st, err := c.status(context.Background())
+	if err != nil {
+		return ""
+	}
+	var have []string
+	for i := range st.Services {
+		if !st.Services[i].Removed {
+			have = append(have, st.Services[i].Name)
+		}
+	}
+	services = slices.DeleteFunc(slices.Clone(services), func(s string) bool { return slices.Contains(have, s) })
+	if len(services) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no such service: %s (configured: %s)", strings.Join(services, ", "), strings.Join(have, ", "))
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,8 @@ follows waits no more. It may be given again: it joins what is under way, and re
 where that is over. A reload and a restart work meanwhile, and do not end it.
 
 With --off they are back: /ready is 200 again, and what was announced is taken back. A program
-that was told over the child protocol cannot be told otherwise.
+that was told over the child protocol cannot be told otherwise, and goes on telling its clients to
+go elsewhere: a reload replaces it by one that was not told.
 
 It needs no shell, so it can be the preStop hook of a container:
   lifecycle: { preStop: { exec: { command: ["/handoverd", "lame-duck"] } } }
@@ -67,7 +70,20 @@ func lameDuck(ctx context.Context, e *env, c *client, services []string, off, as
 	if off {
 		query.Set("off", "1")
 	}
+	var told []string
+	if off {
+		st, err := c.status(ctx)
+		if err != nil {
+			return err
+		}
+		told = lameTold(st, services)
+	}
 	res, err := c.do(ctx, http.MethodPost, "/v1/lame-duck", query)
+	if refused, ok := errors.AsType[*apiError](err); ok && refused.Code == "no such service" {
+		if text := c.unknown(services); text != "" {
+			return errors.New(text)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -87,10 +103,35 @@ func lameDuck(ctx context.Context, e *env, c *client, services []string, off, as
 			}
 		}
 	}
+	for _, name := range told {
+		fmt.Fprintf(e.stderr, "handoverd: the program of %s was told over the child protocol, which has no word to take it back: handoverd reload %s starts one that was not\n",
+			name, name)
+	}
 	if !off && !report.Acknowledged() {
 		return exitCode(exitUnacknowledged)
 	}
 	return nil
+}
+
+// lameTold are those of the services, or of all, whose programs were told of their lame duck.
+func lameTold(st *supervisor.Status, services []string) []string {
+	var names []string
+	for i := range st.Services {
+		s := &st.Services[i]
+		d := s.LameDuck
+		if d == nil || d.Ended && d.After == 0 { // one of 0 s is not told
+			continue
+		}
+		if len(services) > 0 && !slices.Contains(services, s.Name) {
+			continue
+		}
+		if slices.ContainsFunc(s.Generations, func(g supervisor.GenerationStatus) bool {
+			return g.ReadyBy == "native" && (g.Phase == supervisor.PhaseServing || g.Phase == supervisor.PhaseBaking)
+		}) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // lameText says how one wait ended.

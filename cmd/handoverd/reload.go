@@ -131,11 +131,8 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 	case errors.As(err, &refused) && refused.Code == "busy":
 		fmt.Fprintln(e.stderr, "handoverd: busy: another reload is under way, or max_draining old generations are draining")
 		return exitCode(exitBusy)
-	case errors.As(err, &refused) && refused.Code == "nothing" && o.rollback:
-		fmt.Fprintln(e.stderr, "handoverd: nothing to roll back to: nothing else has served before, or it was rolled back already; see handoverd status")
-		return exitCode(exitFailed)
 	case errors.As(err, &refused) && refused.Code == "nothing":
-		fmt.Fprintln(e.stderr, "handoverd: nothing to abort: no reload is under way beside a generation that serves")
+		fmt.Fprintln(e.stderr, "handoverd: "+o.nothing(c, services))
 		return exitCode(exitFailed)
 	case err != nil:
 		return err
@@ -146,6 +143,18 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		return &reachError{c.path, errors.New("handoverd ended before the reload did")}
 	}
 	return outcome(e, o, report)
+}
+
+// nothing says why there is nothing to roll back to, or to abort.
+func (o *reloadFlags) nothing(c *client, services []string) string {
+	switch text := c.unknown(services); {
+	case text != "":
+		return text
+	case o.rollback:
+		return "nothing to roll back to: nothing else has served before (a reload that failed has changed nothing), or it was rolled back already; " +
+			"see handoverd status"
+	}
+	return "nothing to abort: no reload is under way beside a generation that serves"
 }
 
 // outcome prints how the reload ended and turns it into an exit code.

@@ -129,6 +129,8 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 			return usage(err) // of flags
 		case len(errs) == 1 && errs[0].File == defaultConfig && errs[0].Key == "" && errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("%w; say which file with -c FILE, or give -l NAME=ADDR -- COMMAND", err)
+		case errors.Is(err, supervisor.ErrLocked):
+			return fmt.Errorf("%w; handoverd status shows it, and one beside it has another runtime_dir (or --name)", err)
 		}
 		return err
 	}

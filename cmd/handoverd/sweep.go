@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -51,6 +52,10 @@ ended, or a handoverd lives; 2 wrong arguments.`,
 					_, err := fmt.Fprintf(e.stdout, "nothing is ended: %s\n", why)
 					return err
 				}
+			}
+			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !asJSON {
+				_, err := fmt.Fprintf(e.stdout, "nothing was left running: no handoverd has had %s as its runtime directory\n", dir)
+				return err
 			}
 			report, err := supervisor.Sweep(cmd.Context(), dir, grace)
 			if report != nil {
