@@ -485,6 +485,27 @@ func TestToldDeadline(t *testing.T) {
 	}
 }
 
+// TestToldLate: one that says hello only when it drains is told the same: a SIGTERM comes before the SIGKILL, unless it has
+// had that already.
+func TestToldLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		sig   int
+		wants time.Duration
+	}{"SIGTERM": {sigTerm, time.Minute}, "SIGUSR1": {sigUSR1, 55 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t).send(evReload{Request: 1, First: true})
+			s.prepared(web(func(s *Spec) { s.Drain, s.Config.Retire.ParentShutdown = c.sig, time.Minute }))
+			s.send(evSpawned{at: g("web", 1), PID: 7}, evSight{at: g("web", 1), Polls: true}).after(time.Second)
+			s.reload().prepared(web()).up(g("web", 2)).wantPhase(g("web", 1), PhaseDraining)
+			began := s.s.Services["web"].gen(1).DrainBegan
+			_, acts := transition(s.s, evHello{g("web", 1)}, s.now)
+			if len(acts) != 1 || acts[0] != (acDrain{g("web", 1), "reload", began.Add(c.wants)}) {
+				t.Errorf("told %+v, want until %v after its begin", acts, c.wants)
+			}
+		})
+	}
+}
+
 func TestLadder(t *testing.T) {
 	usr1 := func(s *Spec) { s.Drain = sigUSR1 }
 	minute := func(s *Spec) { s.Config.Retire.ParentShutdown = time.Minute }

@@ -189,7 +189,7 @@ func (m *machine) lateHello(svc *Service, g *Generation) {
 		m.do(acLame{ref(svc, g)})
 	}
 	if g.Phase == PhaseDraining && !g.Untold {
-		m.do(acDrain{ref(svc, g), g.DrainWhy, g.KillAt})
+		m.do(acDrain{ref(svc, g), g.DrainWhy, g.undisturbed()})
 	}
 }
 
