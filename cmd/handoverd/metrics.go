@@ -103,7 +103,7 @@ var (
 	stuckDesc = prometheus.NewDesc("handoverd_generations_stuck",
 		"Generations that the kernel has not ended after SIGKILL.", []string{"service"}, nil)
 	waitingDesc = prometheus.NewDesc("handoverd_upgrade_waiting_seconds",
-		"How long an upgrade has been waiting for a place, 0 without one.", []string{"service"}, nil)
+		"How long a new generation has been waiting to be started: for a place below max_draining, or for another service; 0 for none.", []string{"service"}, nil)
 	failuresDesc = prometheus.NewDesc("handoverd_crash_loop_failures",
 		"Deaths in a row that the restart's back-off counts.", []string{"service"}, nil)
 	lameDuckDesc = prometheus.NewDesc("handoverd_lame_duck",
