@@ -67,7 +67,8 @@ func (l *loop) askedToStop(e evStop) {
 		return
 	}
 	l.stopAsked = true
-	l.readers.Add(1) // Run waits for it
+	l.up.flight.begin() // an upgrade of handoverd would forget that somebody has asked
+	l.readers.Add(1)    // Run waits for it
 	go l.askWhetherKept(e)
 }
 
@@ -75,6 +76,7 @@ func (l *loop) askedToStop(e evStop) {
 // that cannot be had leaves the sockets open. Run waits for it.
 func (l *loop) askWhetherKept(e evStop) {
 	defer l.readers.Done()
+	defer l.up.flight.end(l)
 	restart := ""
 	job, err := l.askUnit("list-jobs", "--plain", "--no-legend", "--full")
 	if err == nil && job == "" {
