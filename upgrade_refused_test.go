@@ -149,6 +149,8 @@ func TestUpgradeRefused(t *testing.T) {
 		{name: "late-error", why: "a fault of its restore"},
 		{name: "turn-panic", why: "panic: a mistake of its first turn"},
 		{name: "/bin/false", why: "it has not answered: exit status 1"},
+		{name: "/bin/true", why: "it exited with status 0 without an answer: it is no handoverd, or one that is older than upgrades"},
+		{name: script(t, "handoverd"), why: "it is a script"},
 		{name: "/nowhere/handoverd", why: "no such file or directory"},
 		{name: s.ConfigFile(), why: "permission denied"},
 	} {
@@ -184,6 +186,16 @@ func TestUpgradeRefused(t *testing.T) {
 	s.Stop()
 }
 
+// script is one that would execute handoverd, as a wrapper does.
+func script(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\"\n", Program(t, handoverdProgram)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestUpgradeLate: an end of the process that nothing can catch, as os.Exit or a crash of the runtime before the first turn,
 // is an end of handoverd: the next start takes over what runs.
 func TestUpgradeLate(t *testing.T) {
@@ -211,19 +223,34 @@ func TestUpgradeLate(t *testing.T) {
 }
 
 // TestUpgradeExecFails: an execve that fails, after all, changes nothing: neither the limit of open files, which package
-// syscall lowers for it, nor a descriptor.
+// syscall lowers for it, its own and that of its programs, nor a descriptor.
 func TestUpgradeExecFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs real programs; it runs without -short")
 	}
 	t.Parallel()
-	s := newScene(t, childService{})
+	const ofPrograms = "1500 15000 files"
+	d := NewDaemon(t)
+	// A program in Go raises its limit by itself.
+	sleeps := strings.ReplaceAll(plain("", sleeper, "1000"), "service.web", "service.sleeps")
+	d.Configure(childService{}.toml(t, d) + sleeps)
+	d.startUnder(t, nil, "prlimit", "--nofile=1500:15000")
+	d.WaitReady()
+	s := &scene{Daemon: d, t: t}
+	s.events = s.Follow()
 	fresh := s.fresh(s.address("web", "http"))
 	text, err := os.ReadFile(Program(t, handoverdProgram))
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit, open := openFilesLimit(t, s.PID), openFDs(t, s.PID)
+	programs := func(when string) {
+		t.Helper()
+		if _, pid := s.Serving("sleeps"); openFilesLimit(t, pid) != ofPrograms {
+			t.Errorf("%s: limit of open files of the program %q, want %q", when, openFilesLimit(t, pid), ofPrograms)
+		}
+	}
+	programs("at the start")
 	var binary string
 	var writer *os.File
 	for n := 0; writer == nil; n++ {
@@ -241,11 +268,14 @@ func TestUpgradeExecFails(t *testing.T) {
 	}
 	eventually(t, "no more descriptors than before", func() bool { return openFDs(t, s.PID) <= open })
 	s.MustReload()
+	programs("after the execve that failed")
 	_ = writer.Close()
 	s.upgrades(binary)
 	if got := openFilesLimit(t, s.PID); got != limit {
 		t.Errorf("limit of open files %q in the new image, was %q", got, limit)
 	}
+	s.MustReload()
+	programs("after the upgrade")
 	fresh.more(20)
 	fresh.end()
 	s.Stop()

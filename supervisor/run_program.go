@@ -55,6 +55,7 @@ func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token st
 		return nil, err
 	}
 	defer closeFD()
+	filesAsAtStart(sh)
 	done := make(chan proc.Exit, 1)
 	var child *shim.Process
 	pid, err := l.reaper.Start(func() (int, error) {

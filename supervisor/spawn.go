@@ -112,6 +112,7 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 	if pass, err = l.choose(c, g, spec, pass); err != nil {
 		return nil, err
 	}
+	filesAsAtStart(spec)
 	_, err = l.reaper.Start(func() (int, error) {
 		var startErr error
 		l.thread.Do(func() { c.proc, startErr = shim.Start(spec, pass, stdout, stderr) })

@@ -3,10 +3,13 @@ package supervisor
 import (
 	"fmt"
 	"os"
-	"strconv"
+	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/shim"
 )
 
 const handedSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
@@ -82,46 +85,48 @@ func readAllAt(fd int) ([]byte, error) {
 	return b, nil
 }
 
-// openImage opens a program to be executed by execute, close-on-exec. The caller owns
-// it.
-func openImage(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	var st unix.Stat_t
-	err = os.NewSyscallError("fstat", unix.Fstat(fd, &st))
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = &os.PathError{Op: "exec", Path: path, Err: unix.EACCES}
-	}
-	if err == nil {
-		err = os.NewSyscallError("access", unix.Faccessat(unix.AT_FDCWD, fdPath(fd), unix.X_OK, unix.AT_EACCESS))
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, fmt.Errorf("%s: %w", path, err)
-	}
-	return fd, nil
-}
-
-// fdPath is a path of what the descriptor is of, in this process.
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+// startFiles is the soft RLIMIT_NOFILE that this process was started with, once an execve has
+// failed; 0: package syscall knows it, and gives it to whatever is started.
+var startFiles atomic.Uint64
 
 // execute has the program of the descriptor take the process over (execve(2)). The
 // caller is on the main thread, whose children stay its children (prctl(2),
 // PR_SET_PDEATHSIG). It returns only if that fails, and then nothing has changed:
-// syscall.Exec gives RLIMIT_NOFILE back to what it was at the start, which package os
-// had raised, and leaves it there.
+// syscall.Exec gives RLIMIT_NOFILE back to what it was at the start, which package syscall
+// had raised, leaves it there, and forgets it.
 func execute(image int, args, environ []string) error {
 	var limit unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
 		return os.NewSyscallError("prlimit", err)
 	}
+	if start := startFiles.Load(); start != 0 { // forgotten by an earlier one
+		was := unix.Rlimit{Cur: min(start, limit.Max), Max: limit.Max}
+		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil); err != nil {
+			return os.NewSyscallError("prlimit", err)
+		}
+	}
 	err := syscall.Exec(fdPath(image), args, environ)
+	var start unix.Rlimit
+	if unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &start) == nil {
+		startFiles.CompareAndSwap(0, start.Cur)
+	}
 	if back := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); back != nil {
 		err = fmt.Errorf("%w; RLIMIT_NOFILE not restored: %w", err, back)
 	}
 	return fmt.Errorf("execve: %w", err)
+}
+
+// filesAsAtStart gives a program the RLIMIT_NOFILE that it would have had before an
+// execve failed, unless its configuration has one.
+func filesAsAtStart(s *shim.Spec) {
+	start := startFiles.Load()
+	if start == 0 || slices.ContainsFunc(s.Rlimits, func(r shim.Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE }) {
+		return
+	}
+	var now unix.Rlimit
+	if unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now) == nil {
+		s.Rlimits = append(s.Rlimits, shim.Rlimit{Resource: unix.RLIMIT_NOFILE, Soft: min(max(start, s.Room()), now.Max), Hard: now.Max})
+	}
 }
 
 // showName makes the process be called by that name in ps (proc_pid_comm(5)): one that

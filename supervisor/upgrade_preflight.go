@@ -23,12 +23,19 @@ type chosenBinary struct {
 	path string
 	fd   int
 	args []string
+	text imageText // when it was opened
+}
+
+// imageText tells two contents of the same file apart.
+type imageText struct {
+	size     int64
+	modified time.Duration // since 1970
 }
 
 func (b *chosenBinary) close() { _ = unix.Close(b.fd) }
 
 // chooseBinary opens the file that a request names, or the one that handoverd was
-// started from as it is now.
+// started from as it is now. It is called beside the loop.
 func (l *loop) chooseBinary(path string) (*chosenBinary, error) {
 	self := &l.opts.Self
 	if len(self.Args) == 0 {
@@ -49,49 +56,107 @@ func (l *loop) chooseBinary(path string) (*chosenBinary, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &chosenBinary{path: path, fd: fd, args: args}, nil
+	b := &chosenBinary{path: path, fd: fd, args: args}
+	if b.text, err = writtenTo(fd); err == nil {
+		err = checkImage(fd)
+	}
+	if err != nil {
+		b.close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// changed is an error if the file was overwritten after it had been opened: what would be
+// executed is not what was tried.
+func (b *chosenBinary) changed() error {
+	text, err := writtenTo(b.fd)
+	if err == nil && text != b.text {
+		err = errors.New("it was written to after its pre-flight had begun")
+	}
+	return err
 }
 
 // rehearse begins the pre-flight: the new binary does all of its restore that changes
 // nothing, on copies of the descriptors, in a child process.
 func (l *loop) rehearse(a acRehearse) {
-	b, err := l.chooseBinary(a.Binary)
-	if err != nil {
-		l.queue(evRehearsed{ID: a.ID, Fault: err.Error()})
-		return
-	}
-	up := &l.up
-	up.binary = b
-	var ctx context.Context
-	ctx, up.cancel = context.WithTimeout(l.ctx, a.Within)
 	over, fds, err := l.handOver(unix.F_DUPFD_CLOEXEC)
 	if err != nil {
 		closeFDs(fds)
 		l.queue(evRehearsed{ID: a.ID, Fault: err.Error()})
 		return
 	}
-	l.log.Info("upgrade of handoverd: pre-flight", "upgrade", a.ID, "binary", b.path)
+	var ctx context.Context
+	ctx, l.up.cancel = context.WithTimeout(l.ctx, a.Within)
 	l.s.hub.send(Event{Kind: "upgrade", Upgrade: l.upgradeStatus()})
 	l.readers.Add(1) // Run waits for it
-	go l.runRehearsal(ctx, a, b, over, fds)
+	go l.runRehearsal(ctx, a, over, fds)
 }
 
 // runRehearsal tells the loop how the pre-flight has ended. It takes fds. Run waits for
 // it.
-func (l *loop) runRehearsal(ctx context.Context, a acRehearse, b *chosenBinary, over *handedOver, fds map[string]int) {
+func (l *loop) runRehearsal(ctx context.Context, a acRehearse, over *handedOver, fds map[string]int) {
 	defer l.readers.Done()
 	defer closeFDs(fds)
-	version, err := l.askRehearsal(ctx, b, over, fds)
-	e := evRehearsed{ID: a.ID, To: version}
+	e := evRehearsed{ID: a.ID}
+	b, err := l.openBinary(ctx, a.Binary)
+	if err == nil {
+		l.log.Info("upgrade of handoverd: pre-flight", "upgrade", a.ID, "binary", b.path)
+		if e.To, err = l.askRehearsal(ctx, b, over, fds); err != nil {
+			b.close()
+			err = fmt.Errorf("pre-flight: %w", err)
+		}
+	}
 	switch {
+	case err == nil:
+		l.call(func() { l.chosen(a.ID, b) })
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // nobody wants to know
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Fault = fmt.Sprintf("pre-flight: it has not answered within %v, and was killed", a.Within)
-	case err != nil:
-		e.Fault = "pre-flight: " + err.Error()
+	default:
+		e.Fault = err.Error()
 	}
 	l.post(e)
+}
+
+// chosen takes the binary whose pre-flight was well.
+func (l *loop) chosen(id int, b *chosenBinary) {
+	if self := l.state.Self; self == nil || self.ID != id {
+		b.close()
+		return
+	}
+	l.up.binary = b
+	l.stepUpgrade()
+}
+
+// openBinary is chooseBinary until ctx ends: a file system that does not answer holds up nobody.
+func (l *loop) openBinary(ctx context.Context, path string) (*chosenBinary, error) {
+	opened := make(chan openedBinary)
+	go l.tryOpen(ctx, path, opened) // waited for until ctx ends; where the file system hangs, by nobody
+	select {
+	case o := <-opened:
+		return o.b, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type openedBinary struct {
+	b   *chosenBinary
+	err error
+}
+
+// tryOpen ends once somebody has the file, or nobody wants it any more.
+func (l *loop) tryOpen(ctx context.Context, path string, opened chan<- openedBinary) {
+	b, err := l.chooseBinary(path)
+	select {
+	case opened <- openedBinary{b, err}:
+	case <-ctx.Done():
+		if err == nil {
+			b.close()
+		}
+	}
 }
 
 // first numbers of the pre-flight's descriptors.
@@ -142,12 +207,20 @@ func (l *loop) askRehearsal(ctx context.Context, b *chosenBinary, over *handedOv
 	}
 	var answer rehearsalAnswer
 	if json.Unmarshal(answered(), &answer) != nil {
-		return "", fmt.Errorf("it has not answered: %s%s", describeStatus(uint32(exit.Status)), lastLines(said(), checkLines))
+		return "", fmt.Errorf("%s%s", silence(exit.Status), lastLines(said(), checkLines))
 	}
 	if answer.Fault != "" {
 		return answer.Version, errors.New(answer.Fault)
 	}
 	return answer.Version, nil
+}
+
+// silence says what it means that the binary has ended without an answer.
+func silence(status unix.WaitStatus) string {
+	if status == 0 {
+		return "it exited with status 0 without an answer: it is no handoverd, or one that is older than upgrades"
+	}
+	return "it has not answered: " + describeStatus(uint32(status))
 }
 
 // runImage runs the binary as a pre-flight to its end, or kills it with all that it has

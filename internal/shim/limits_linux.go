@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareFiles is what a program gets beyond its sockets.
-const spareFiles = 1024
-
 // setNice acts on the calling thread, which is the one that executes.
 func (c *child) setNice() *ExecError {
 	if c.spec.Nice == nil {
@@ -74,7 +71,7 @@ func (c *child) makeRoom() *ExecError {
 	if err := syscall.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
 		return limitFailed(unix.RLIMIT_NOFILE, err)
 	}
-	want := min(uint64(max(len(c.spec.Targets)+spareFiles, c.base)), now.Max)
+	want := min(c.spec.Room(), now.Max)
 	if now.Cur >= want {
 		return nil
 	}

@@ -52,6 +52,19 @@ type Spec struct {
 	ListenPID bool
 }
 
+// spareFiles is what a program gets beyond its sockets.
+const spareFiles = 1024
+
+// Room is the least soft RLIMIT_NOFILE with which the program has descriptors left beside
+// those that it is given.
+func (s *Spec) Room() uint64 {
+	room := len(s.Targets) + spareFiles
+	for _, t := range s.Targets {
+		room = max(room, t+1)
+	}
+	return uint64(room)
+}
+
 // Infinity is RLIM_INFINITY.
 const Infinity = ^uint64(0)
 
