@@ -23,6 +23,11 @@ type abortAnswer struct {
 // Errors are ErrNothing, ErrStopping, ErrClosed and that of ctx, which ends the
 // wait and not the newer reload.
 func (s *Supervisor) Abort(ctx context.Context, services []string) (*ReloadReport, error) {
+	return s.abort(ctx, services, nil)
+}
+
+// abort is Abort. taken is told which newer reload it waits for; nil: nobody is.
+func (s *Supervisor) abort(ctx context.Context, services []string, taken func(Event)) (*ReloadReport, error) {
 	w := &waiter{aborted: make(chan abortAnswer, 1), done: make(chan *ReloadReport, 1)}
 	err := s.ask(ctx, func(l *loop) { l.queue(evAbort{Request: l.await(w), Services: services}) })
 	if err != nil {
@@ -41,6 +46,9 @@ func (s *Supervisor) Abort(ctx context.Context, services []string) (*ReloadRepor
 		return nil, ErrNothing
 	case a.Job == 0:
 		return &ReloadReport{Aborted: a.results, Results: []ServiceResult{}}, nil
+	}
+	if taken != nil {
+		taken(Event{Job: a.Job, Aborted: a.results})
 	}
 	r, err := outcome(ctx, s, w.done)
 	if err != nil {

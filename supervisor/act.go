@@ -218,6 +218,7 @@ func (l *loop) jobDone(j Job) {
 		w.done <- r
 	}
 	delete(l.jobs, j.ID)
+	l.keepOutcome(r)
 	l.s.hub.send(Event{Kind: "reload", Report: r})
 	if j.Why == WhyRepair { // again, where it has failed
 		l.repair()

@@ -22,9 +22,13 @@ const ControlSocket = "control.sock"
 // ControlPath is where the control socket of a runtime directory is.
 func ControlPath(runtimeDir string) string { return filepath.Join(runtimeDir, ControlSocket) }
 
+// ProcessHeader names the header of an answer of the control API with the process number
+// of handoverd. It is the same after an upgrade, unlike after a start anew.
+const ProcessHeader = "Handoverd-Pid"
+
 // ControlError is how the control API says that something did not work.
 type ControlError struct {
-	Code  string `json:"code"` // "busy", "stopping", "nothing", "bad request", "internal"
+	Code  string `json:"code"` // "busy", "stopping", "nothing", "no such job", "bad request", "internal"
 	Error string `json:"error"`
 }
 
@@ -33,13 +37,18 @@ type ControlError struct {
 //
 //	GET  /v1/status                         Status
 //	POST /v1/reload?service=S&no_queue=1    lines of Event, the last one of kind "reload"
+//	GET  /v1/reload?job=N                   the same, of a job that was asked for before
 //	POST /v1/abort?service=S                the same
 //	POST /v1/rollback?service=S&no_queue=1  the same
 //	POST /v1/stop?now=1&within=10s          202
 //	POST /v1/lame-duck?service=S&off=1      LameDuckReport, when the wait is over
-//	GET  /v1/events                         lines of Event
+//	GET  /v1/lame-duck?service=S&off=1      the same, and begins or ends none
+//	GET  /v1/events?after=SEQ               lines of Event
 //	POST /v1/upgrade?binary=PATH&within=20s lines of Event, and a ControlError if it is refused
 //	POST /v1/gc                             RuntimeFigures
+//
+// An upgrade of handoverd cuts those who wait for an outcome, once they know what they
+// wait for: they ask the next image for the same by GET. The answers have ProcessHeader.
 //
 // Every request is checked by the caller's credentials (SO_PEERCRED, unix(7)):
 // only root and handoverd's own user are served, whatever the mode of the path.
@@ -138,15 +147,18 @@ func allowed(r *http.Request) bool {
 func (s *Supervisor) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.serveStatus)
-	mux.HandleFunc("POST /v1/reload", lasting(s.serveReload))
-	mux.HandleFunc("POST /v1/abort", lasting(s.serveAbort))
-	mux.HandleFunc("POST /v1/rollback", lasting(s.serveRollback))
+	mux.HandleFunc("POST /v1/reload", s.serveReload)
+	mux.HandleFunc("GET /v1/reload", s.serveAwait)
+	mux.HandleFunc("POST /v1/abort", s.serveAbort)
+	mux.HandleFunc("POST /v1/rollback", s.serveRollback)
 	mux.HandleFunc("POST /v1/stop", s.serveStop)
-	mux.HandleFunc("POST /v1/lame-duck", lasting(s.serveLameDuck))
-	mux.HandleFunc("GET /v1/events", lasting(s.serveEvents))
-	mux.HandleFunc("POST /v1/upgrade", lasting(s.serveUpgrade))
+	mux.HandleFunc("POST /v1/lame-duck", s.serveLameDuck)
+	mux.HandleFunc("GET /v1/lame-duck", s.serveLameDuck)
+	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("POST /v1/upgrade", s.serveUpgrade)
 	mux.HandleFunc("POST /v1/gc", s.serveGC)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(ProcessHeader, strconv.Itoa(os.Getpid()))
 		if !allowed(r) {
 			writeError(w, http.StatusForbidden, "forbidden", errors.New("only root and handoverd's own user may use the control socket"))
 			return
@@ -217,6 +229,19 @@ func boolParam(r *http.Request, name string) (bool, error) {
 	return b, nil
 }
 
+// intParam reads a number that is greater than 0, or 0 without one.
+func intParam(r *http.Request, name string) (int, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n <= 0 {
+		return 0, errors.New(name + ": " + strconv.Quote(v) + " is no number above 0")
+	}
+	return n, nil
+}
+
 type reloadOutcome struct {
 	report *ReloadReport
 	err    error
@@ -238,28 +263,37 @@ func (s *Supervisor) serveReload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}
-	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Reload(ctx, req) })
+	s.streamWhile(w, r, func(ctx context.Context, taken func(Event)) (*ReloadReport, error) {
+		return s.request(ctx, req, WhyReload, taken)
+	})
 }
 
 // serveAbort rolls back and streams like serveReload.
 func (s *Supervisor) serveAbort(w http.ResponseWriter, r *http.Request) {
 	services := r.URL.Query()["service"]
-	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Abort(ctx, services) })
+	s.streamWhile(w, r, func(ctx context.Context, taken func(Event)) (*ReloadReport, error) {
+		return s.abort(ctx, services, taken)
+	})
 }
 
-// streamWhile writes what happens while f runs, and then what it comes to.
-func (s *Supervisor) streamWhile(w http.ResponseWriter, r *http.Request, f func(context.Context) (*ReloadReport, error)) {
+// streamWhile writes what happens while f runs, and then what it comes to. What f passes to taken says
+// what the request waits for: from then on it lasts.
+func (s *Supervisor) streamWhile(w http.ResponseWriter, r *http.Request, f func(ctx context.Context, taken func(Event)) (*ReloadReport, error)) {
 	events, end := s.Follow()
 	defer end()
-	done := make(chan reloadOutcome, 1)
+	taken, done := make(chan Event, 1), make(chan reloadOutcome, 1)
+	tell := func(e Event) {
+		e.Time, e.Kind = time.Now(), "taken"
+		taken <- e
+	}
 	// streamReload waits for it, or the request is gone and nobody does.
-	go outcomeInto(r.Context(), f, done)
-	streamReload(newLines(w), events, done)
+	go outcomeInto(r.Context(), func(ctx context.Context) (*ReloadReport, error) { return f(ctx, tell) }, done)
+	streamReload(newLines(w), events, taken, done, func() { lasts(r) })
 }
 
 // streamReload writes events until the outcome, which is the last line: what happened before it was put into events
-// before it, and is written before it.
-func streamReload(out *lines, events <-chan Event, done <-chan reloadOutcome) {
+// before it, and is written before it. known is called once it is written what was taken.
+func streamReload(out *lines, events, taken <-chan Event, done <-chan reloadOutcome, known func()) {
 	write := func(e Event) {
 		if e.Kind != "reload" {
 			out.write(e)
@@ -273,6 +307,9 @@ func streamReload(out *lines, events <-chan Event, done <-chan reloadOutcome) {
 			} else {
 				write(e)
 			}
+		case e := <-taken:
+			write(e)
+			known()
 		case o := <-done:
 			for range len(events) {
 				write(<-events)
@@ -284,10 +321,16 @@ func streamReload(out *lines, events <-chan Event, done <-chan reloadOutcome) {
 }
 
 func (s *Supervisor) serveEvents(w http.ResponseWriter, r *http.Request) {
-	events, end := s.Follow()
+	after, err := intParam(r, "after")
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "bad request", err)
+		return
+	}
+	events, end := s.hub.after(after)
 	defer end()
 	out := newLines(w)
 	out.begin()
+	lasts(r)
 	for {
 		select {
 		case e, ok := <-events:
@@ -330,6 +373,8 @@ func (l *lines) outcome(o reloadOutcome) {
 		l.fail(http.StatusConflict, "busy", o.err)
 	case errors.Is(o.err, ErrNothing), errors.Is(o.err, ErrNoBack):
 		l.fail(http.StatusConflict, "nothing", o.err)
+	case errors.Is(o.err, errNoJob):
+		l.fail(http.StatusNotFound, "no such job", o.err)
 	case errors.Is(o.err, ErrStopping), errors.Is(o.err, ErrClosed):
 		l.fail(http.StatusConflict, "stopping", o.err)
 	case o.err != nil && upgradeCode(o.err) != "":

@@ -24,7 +24,7 @@ func TestStreamReload(t *testing.T) {
 		done := make(chan reloadOutcome, 1)
 		done <- reloadOutcome{report: &ReloadReport{}}
 		w := httptest.NewRecorder()
-		streamReload(newLines(w), events, done)
+		streamReload(newLines(w), events, nil, done, nil)
 		end()
 		var got []string
 		for lines := bufio.NewScanner(w.Body); lines.Scan(); {

@@ -107,8 +107,13 @@ var ErrUnknownService = errors.New("no such service")
 // been taken back. ctx ends the call, not the lame duck. Off is refused with
 // ErrStopping while a stop is under way.
 func (s *Supervisor) LameDuck(ctx context.Context, req LameDuckRequest) (*LameDuckReport, error) {
+	return s.lameDuck(ctx, req, false, func() {})
+}
+
+// lameDuck is LameDuck, or, with join, only its wait. taken is called once it waits.
+func (s *Supervisor) lameDuck(ctx context.Context, req LameDuckRequest, join bool, taken func()) (*LameDuckReport, error) {
 	w := &lameWaiter{req: req, answered: make(chan Refusal, 1), done: make(chan *LameDuckReport, 1)}
-	if err := s.ask(ctx, func(l *loop) { l.requestLame(w) }); err != nil {
+	if err := s.ask(ctx, func(l *loop) { l.requestLame(w, join) }); err != nil {
 		return nil, err
 	}
 	select {
@@ -119,6 +124,7 @@ func (s *Supervisor) LameDuck(ctx context.Context, req LameDuckRequest) (*LameDu
 		case RefusedUnknown:
 			return nil, ErrUnknownService
 		}
+		taken()
 	case <-s.done:
 		return nil, ErrClosed
 	}
@@ -133,9 +139,14 @@ type lameWaiter struct {
 	ended    map[string]LameDuckResult // so far
 }
 
-func (l *loop) requestLame(w *lameWaiter) {
+func (l *loop) requestLame(w *lameWaiter, join bool) {
 	l.requests++
 	l.lames[l.requests] = w
+	if join {
+		l.lameAnswer(acLamed{Request: l.requests})
+		l.lamesOver()
+		return
+	}
 	l.queue(evLame{Request: l.requests, Services: w.req.Services, Off: w.req.Off})
 }
 

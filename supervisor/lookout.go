@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -268,6 +269,50 @@ func (k *lookout) tailOf(service string, lame proc.Instant) (t tail, ok bool) {
 		return *p, true
 	}
 	return tail{}, false
+}
+
+// keptTail is a tail as the next image of handoverd goes on with it.
+type keptTail struct {
+	Lame   proc.Instant `json:"lame"`
+	Known  []uint64     `json:"known"` // null: nothing was looked at yet
+	Last   proc.Instant `json:"last,omitempty"`
+	Opens  uint64       `json:"opens"`
+	Latest proc.Instant `json:"latest"`
+	Blind  bool         `json:"blind,omitempty"`
+}
+
+// kept are the tails of the lame ducks that there are, by service.
+func (k *lookout) kept(s *State) map[string]keptTail {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[string]keptTail{}
+	for name, t := range k.tails {
+		if svc := s.Services[name]; svc == nil || svc.Lame == nil || svc.Lame.Began != t.lame {
+			continue
+		}
+		kept := keptTail{Lame: t.lame, Last: t.last, Opens: t.opens, Latest: t.latest, Blind: t.blind}
+		if t.known != nil {
+			kept.Known = slices.AppendSeq(make([]uint64, 0, len(t.known)), maps.Keys(t.known))
+		}
+		out[name] = kept
+	}
+	return out
+}
+
+// goOn goes on with them.
+func (k *lookout) goOn(tails map[string]keptTail) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, t := range tails {
+		on := &tail{lame: t.Lame, last: t.Last, opens: t.Opens, latest: t.Latest, blind: t.Blind}
+		if t.Known != nil {
+			on.known = make(map[uint64]bool, len(t.Known))
+			for _, cookie := range t.Known {
+				on.known[cookie] = true
+			}
+		}
+		k.tails[name] = on
+	}
 }
 
 // openOf is how many connections a generation had at the last look, and forgets it.

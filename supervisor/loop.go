@@ -30,6 +30,7 @@ type loop struct {
 	sockets  *socketTable
 	waiting  map[int]*waiter     // by request
 	jobs     map[int][]*waiter   // by job
+	outcomes []*ReloadReport     // of the newest jobs, for those who come back
 	lames    map[int]*lameWaiter // by request, until it is answered
 	lamed    []*lameWaiter       // who wait for the end of a lame duck
 	hooks    map[duty]context.CancelFunc

@@ -1,14 +1,14 @@
 package supervisor
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // Event is one thing that happened, for whoever follows.
 type Event struct {
-	Time       time.Time     `json:"time"`
-	Kind       string        `json:"kind"` // "transition", "note", "reload", "lame duck", "upgrade", "lost"
+	Time time.Time `json:"time"`
+	// Seq numbers the events of one process of handoverd, also over its upgrades: each
+	// has one more than the one before it. 0: it is of one stream alone.
+	Seq        int           `json:"seq,omitempty"`
+	Kind       string        `json:"kind"` // "transition", "note", "reload", "lame duck", "upgrade", "lost", "taken"
 	Service    string        `json:"service,omitempty"`
 	Generation int           `json:"generation,omitempty"`
 	PID        int           `json:"pid,omitempty"`
@@ -23,77 +23,14 @@ type Event struct {
 	// Upgrade is of kind "upgrade": one of handoverd itself has got somewhere.
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 	Lost    int            `json:"lost,omitempty"` // events that this follower was too slow for
+	// Job is of kind "taken", which comes once the request of a stream was taken: the
+	// job that it waits for. Aborted is what an abort has rolled back before.
+	Job     int             `json:"job,omitempty"`
+	Aborted []ServiceResult `json:"aborted,omitempty"`
 }
 
 // PhaseGone is where a generation ends. No living one is in it.
 const PhaseGone Phase = "gone"
-
-// hub hands events to all followers. One that does not read loses events, and
-// is told how many; it never holds up the loop.
-type hub struct {
-	mu        sync.Mutex
-	followers map[chan Event]*int
-	closed    bool
-}
-
-// follow returns a channel of events and a function that ends it.
-func (h *hub) follow() (<-chan Event, func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := make(chan Event, 256)
-	if h.closed {
-		close(c)
-		return c, func() {}
-	}
-	if h.followers == nil {
-		h.followers = map[chan Event]*int{}
-	}
-	h.followers[c] = new(int)
-	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if _, ok := h.followers[c]; ok {
-			delete(h.followers, c)
-			close(c)
-		}
-	}
-}
-
-func (h *hub) send(e Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e.Time = time.Now()
-	for c, lost := range h.followers {
-		if *lost > 0 {
-			select {
-			case c <- Event{Time: e.Time, Kind: "lost", Lost: *lost}:
-				*lost = 0
-			default:
-			}
-		}
-		select {
-		case c <- e:
-		default:
-			*lost++
-		}
-	}
-}
-
-func (h *hub) size() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.followers)
-}
-
-func (h *hub) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for c := range h.followers {
-		delete(h.followers, c)
-		close(c)
-	}
-}
 
 // Follow returns the events from now on, until end is called or Run returns.
 func (s *Supervisor) Follow() (events <-chan Event, end func()) { return s.hub.follow() }

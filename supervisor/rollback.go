@@ -18,7 +18,7 @@ var ErrNoBack = errors.New("nothing to roll back to")
 // it waits for the outcome, one that fails leaves what serves as it is, and ctx ends the
 // wait alone. The next reload goes by the configuration again.
 func (s *Supervisor) Rollback(ctx context.Context, req ReloadRequest) (*ReloadReport, error) {
-	return s.request(ctx, req, WhyRollback)
+	return s.request(ctx, req, WhyRollback, nil)
 }
 
 // prepareKnown prepares a rollback or a repair: the specs are there, and of their sockets
@@ -51,7 +51,9 @@ func (s *Supervisor) serveRollback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := ReloadRequest{Services: r.URL.Query()["service"], NoQueue: noQueue}
-	s.streamWhile(w, r, func(ctx context.Context) (*ReloadReport, error) { return s.Rollback(ctx, req) })
+	s.streamWhile(w, r, func(ctx context.Context, taken func(Event)) (*ReloadReport, error) {
+		return s.request(ctx, req, WhyRollback, taken)
+	})
 }
 
 // RollbackStatus is what a rollback of a service would go back to.

@@ -55,6 +55,7 @@ type Supervisor struct {
 
 	servers sync.WaitGroup // of the HTTP servers; finish waits for them
 	served  []*served      // by Run, before anything is accepted
+	pausing sync.Mutex     // held while an upgrade has them paused
 }
 
 // Errors of Reload and Run.
@@ -156,11 +157,12 @@ func (r *ReloadReport) Released() bool {
 // generations seen to let go (or not, within release_timeout), failed or
 // refused. ctx ends the wait, not the reload.
 func (s *Supervisor) Reload(ctx context.Context, req ReloadRequest) (*ReloadReport, error) {
-	return s.request(ctx, req, WhyReload)
+	return s.request(ctx, req, WhyReload, nil)
 }
 
-// request has a job done and waits for its outcome.
-func (s *Supervisor) request(ctx context.Context, req ReloadRequest, why Why) (*ReloadReport, error) {
+// request has a job done and waits for its outcome. taken is told which job it is, where
+// the request was taken; nil: nobody is.
+func (s *Supervisor) request(ctx context.Context, req ReloadRequest, why Why, taken func(Event)) (*ReloadReport, error) {
 	w := &waiter{answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1)}
 	if err := s.ask(ctx, func(l *loop) { l.request(req, why, w) }); err != nil {
 		return nil, err
@@ -174,6 +176,9 @@ func (s *Supervisor) request(ctx context.Context, req ReloadRequest, why Why) (*
 			return nil, ErrBusy
 		case RefusedNoBack:
 			return nil, ErrNoBack
+		}
+		if taken != nil {
+			taken(Event{Job: a.Job})
 		}
 	case <-s.done:
 		return nil, ErrClosed

@@ -42,6 +42,11 @@ func (e *UpgradeError) Error() string { return e.Fault }
 // are *UpgradeError, ErrBusy and ErrStopping, wrapped, ErrClosed, and that of ctx, which ends the
 // wait and not the upgrade.
 func (s *Supervisor) Upgrade(ctx context.Context, req UpgradeRequest) error {
+	return s.upgrade(ctx, req, nil)
+}
+
+// upgrade is Upgrade. taken is told its number; nil: nobody is.
+func (s *Supervisor) upgrade(ctx context.Context, req UpgradeRequest, taken func(Event)) error {
 	w := &upgradeWaiter{answered: make(chan acUpgradeAnswer, 1), done: make(chan UpgradeResult, 1)}
 	if err := s.ask(ctx, func(l *loop) { l.requestUpgrade(req, w) }); err != nil {
 		return err
@@ -53,6 +58,9 @@ func (s *Supervisor) Upgrade(ctx context.Context, req UpgradeRequest) error {
 			return fmt.Errorf("%w: %s", ErrStopping, a.Why)
 		case RefusedBusy:
 			return fmt.Errorf("%w: %s", ErrBusy, a.Why)
+		}
+		if taken != nil {
+			taken(Event{Upgrade: &UpgradeStatus{ID: a.ID, Stage: "pre-flight"}})
 		}
 	case <-s.done:
 		return ErrClosed
@@ -83,8 +91,8 @@ type upgrading struct {
 	requests int
 	waiting  map[int]*upgradeWaiter // by request, until it is answered
 	waiters  []*upgradeWaiter       // for the end of the one under way
-	binary   *chosenBinary          // what it executes; nil: none is under way
-	cancel   context.CancelFunc     // of its pre-flight
+	cancel   context.CancelFunc     // of its pre-flight; nil: none is under way
+	binary   *chosenBinary          // what it executes, once that has said ok
 	resting  bool                   // nothing new is begun beside the loop
 	rested   bool                   // and the servers have answered
 	said     bool                   // that it is about to be executed
@@ -178,7 +186,7 @@ func (l *loop) stepUpgrade() {
 	up := &l.up
 	self := l.state.Self
 	switch {
-	case self == nil && up.binary != nil:
+	case self == nil && up.cancel != nil:
 		up.end()
 	case self != nil && self.Checked && !up.resting && up.binary != nil:
 		l.rest()
@@ -191,7 +199,9 @@ func (up *upgrading) end() {
 	if up.resume != nil {
 		up.resume()
 	}
-	up.binary.close()
+	if up.binary != nil {
+		up.binary.close()
+	}
 	up.binary, up.cancel, up.resume, up.resting, up.rested, up.said = nil, nil, nil, false, false, false
 }
 
@@ -219,6 +229,8 @@ func (l *loop) rest() {
 // quiesce holds the servers until ctx ends. Run waits for it.
 func (l *loop) quiesce(ctx context.Context, id int) {
 	defer l.readers.Done()
+	l.s.pausing.Lock() // the pause of an upgrade that was given up ends first
+	defer l.s.pausing.Unlock()
 	l.s.pauseServers(ctx)
 	l.call(func() {
 		if l.state.Self != nil && l.state.Self.ID == id {
@@ -239,12 +251,9 @@ func (s *Supervisor) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := UpgradeRequest{Binary: r.URL.Query().Get("binary"), Within: within}
-	events, end := s.Follow()
-	defer end()
-	done := make(chan reloadOutcome, 1)
-	// streamReload waits for it, or the request is gone and nobody does.
-	go outcomeInto(r.Context(), func(ctx context.Context) (*ReloadReport, error) { return nil, s.Upgrade(ctx, req) }, done)
-	streamReload(newLines(w), events, done)
+	s.streamWhile(w, r, func(ctx context.Context, taken func(Event)) (*ReloadReport, error) {
+		return nil, s.upgrade(ctx, req, taken)
+	})
 }
 
 // upgradeCode is the code of a fault of an upgrade in the control API, else "".

@@ -28,6 +28,8 @@ func (l *loop) handOver(command int) (*handedOver, map[string]int, error) {
 		RuntimeDir: cfg.RuntimeDir, Health: cfg.Health, Admin: cfg.Admin,
 		State: stamped(state, proc.Now()), Sources: l.sources, Missing: l.missing, Texts: map[string]string{},
 	}
+	over.Events, over.LastEvent = l.s.hub.kept()
+	over.Outcomes, over.Tails = l.outcomes, l.lookout.kept(&l.state)
 	for a, text := range l.texts {
 		over.Texts[a.String()] = text
 	}
@@ -145,6 +147,9 @@ func (l *loop) executeNew() (err error) {
 		return errComesUp
 	}
 	b := l.up.binary
+	if err := b.changed(); err != nil {
+		return fmt.Errorf("%s: %w", b.path, err)
+	}
 	environ := append(withoutUpgrade(l.opts.Self.Environ), fmt.Sprintf("%s=%d", UpgradeVariable, number))
 	err = errors.New("not executed")
 	l.thread.Do(func() { err = execute(b.fd, b.args, environ) })

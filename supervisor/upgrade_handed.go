@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,11 @@ type handedOver struct {
 	Sources map[string]string     `json:"sources,omitempty"`
 	Missing map[string]heldSocket `json:"missing,omitempty"`
 	Texts   map[string]string     `json:"texts,omitempty"` // STATUS= of the generations
+	// For those who wait at the control socket, and come back.
+	Events    []Event             `json:"events,omitempty"`
+	LastEvent int                 `json:"last_event,omitempty"`
+	Outcomes  []*ReloadReport     `json:"outcomes,omitempty"`
+	Tails     map[string]keptTail `json:"tails,omitempty"`
 }
 
 // Handed is what an image of handoverd has handed over to this one: by execve in the
@@ -63,6 +69,7 @@ type Handed struct {
 	rehearsal bool
 	fault     string // why a newer image has gone back to this one; "" if none has
 	arrived   atomic.Bool
+	mu        sync.Mutex // held while it arrives, or goes back
 }
 
 // ReadHanded reads what is handed over, by the text of UpgradeVariable. An empty text
@@ -225,6 +232,8 @@ func (h *Handed) saved(boot string, pidns uint64) (*savedState, error) {
 // arrive ends the time in which this image can go back: what was handed over has been
 // taken, and the first turn is about to be carried out. What was not wanted is closed.
 func (h *Handed) arrive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.arrived.Swap(true) {
 		return
 	}
@@ -237,6 +246,8 @@ func (h *Handed) arrive() {
 // has failed before its first turn. It returns only if that fails, or if it may not be: in a
 // pre-flight, after the first turn, and where a newer image has gone back to this one already.
 func (h *Handed) Back(environ []string, reason string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch {
 	case !h.Pending() || h.rehearsal:
 		return errors.New("there is nothing to go back to")

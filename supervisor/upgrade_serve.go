@@ -54,13 +54,11 @@ func newServed(name string, srv *http.Server, l fileListener) *served {
 
 type lastsKey struct{}
 
-// lasting marks the request as one that nobody waits for: its answer has no end.
-func lasting(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if mark, ok := r.Context().Value(lastsKey{}).(func()); ok {
-			mark()
-		}
-		h(w, r)
+// lasts marks the request as one that an upgrade does not wait for: its answer may have
+// no end, and who asked knows enough to ask the next image.
+func lasts(r *http.Request) {
+	if mark, ok := r.Context().Value(lastsKey{}).(func()); ok {
+		mark()
 	}
 }
 

@@ -47,6 +47,9 @@ func (l *loop) takeOver() (*evRestored, error) {
 	l.sockets.add(sockets)
 	l.takePrograms(taken)
 	l.sources, l.missing = orEmpty(h.Sources), orEmpty(h.Missing)
+	l.outcomes = h.Outcomes
+	l.s.hub.goOn(h.Events, h.LastEvent)
+	l.lookout.goOn(h.Tails)
 	for _, name := range saved.Order {
 		svc := l.state.Services[name]
 		for _, g := range svc.Generations {

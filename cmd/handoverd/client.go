@@ -202,6 +202,11 @@ func (c *client) stream(ctx context.Context, method, path string, query url.Valu
 	if err != nil {
 		return err
 	}
+	return c.lines(ctx, res, each)
+}
+
+// lines is the rest of stream. It closes the body of the answer.
+func (c *client) lines(ctx context.Context, res *http.Response, each func(streamLine) (more bool, err error)) error {
 	defer func() { _ = res.Body.Close() }()
 	d := json.NewDecoder(res.Body)
 	for {
@@ -209,8 +214,8 @@ func (c *client) stream(ctx context.Context, method, path string, query url.Valu
 		switch err := d.Decode(&l); {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-			return nil // handoverd has ended
+		case broken(err):
+			return nil // handoverd has ended, or was upgraded
 		case err != nil:
 			return &reachError{c.path, err}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -133,11 +132,7 @@ func (t *reloadTrigger) fire(ctx context.Context) (firing, error) {
 	case triggerKillSupervisor:
 		return t.slaySupervisor(ctx)
 	}
-	var report *supervisor.ReloadReport
-	err := t.client.stream(ctx, http.MethodPost, "/v1/reload", url.Values{"service": {t.service}}, func(l streamLine) (bool, error) {
-		report = l.Report
-		return report == nil, nil
-	})
+	report, err := t.client.reload(ctx, "/v1/reload", url.Values{"service": {t.service}}, func(*supervisor.Event) {})
 	switch {
 	case err != nil:
 		return firing{}, err

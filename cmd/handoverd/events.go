@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,37 +33,37 @@ Exit codes: 0 handoverd has ended, 2 wrong arguments, 5 handoverd cannot be reac
 			if err != nil {
 				return err
 			}
-			upgraded := false
-			show := func(l streamLine) (bool, error) {
-				if u := l.Upgrade; u != nil {
-					upgraded = u.Stage != ""
-				}
+			return c.follow(cmd.Context(), func(ev *supervisor.Event) error {
 				if asJSON {
-					return true, json.NewEncoder(e.stdout).Encode(l.Event)
+					return json.NewEncoder(e.stdout).Encode(ev)
 				}
-				_, err := fmt.Fprintf(e.stdout, "%s  %s\n", l.Time.Local().Format("2006-01-02 15:04:05.000"), eventText(&l.Event))
-				return true, err
-			}
-			for {
-				upgraded = false
-				// The events go on with the image that has taken over.
-				err := c.stream(cmd.Context(), http.MethodGet, "/v1/events", nil, show)
-				if err != nil || !upgraded {
-					return err
-				}
-				u := c.after(cmd.Context())
-				if u == nil {
-					return nil
-				}
-				if _, err := show(streamLine{Event: supervisor.Event{Time: time.Now(), Kind: "upgrade", Upgrade: u}}); err != nil {
-					return err
-				}
-			}
+				_, err := fmt.Fprintf(e.stdout, "%s  %s\n", ev.Time.Local().Format("2006-01-02 15:04:05.000"), eventText(ev))
+				return err
+			})
 		},
 	}
 	w.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object a line")
 	return cmd
+}
+
+// follow calls each with every event until handoverd ends. Over an upgrade of handoverd none is left out.
+func (c *client) follow(ctx context.Context, each func(*supervisor.Event) error) error {
+	const path = "/v1/events"
+	res, err := c.do(ctx, http.MethodGet, path, nil)
+	query := url.Values{}
+	for err == nil && res != nil {
+		err = c.lines(ctx, res, func(l streamLine) (bool, error) {
+			if l.Seq > 0 {
+				query.Set("after", strconv.Itoa(l.Seq))
+			}
+			return true, each(&l.Event)
+		})
+		if err == nil {
+			res, err = c.again(ctx, process(res), path, query)
+		}
+	}
+	return err
 }
 
 // generationName is how a generation is called everywhere: service and number.

@@ -78,7 +78,7 @@ func lameDuck(ctx context.Context, e *env, c *client, services []string, off, as
 		}
 		told = lameTold(st, services)
 	}
-	res, err := c.do(ctx, http.MethodPost, "/v1/lame-duck", query)
+	report, err := c.lameDuck(ctx, query)
 	if refused, ok := errors.AsType[*apiError](err); ok && refused.Code == "no such service" {
 		if text := c.unknown(services); text != "" {
 			return errors.New(text)
@@ -86,11 +86,6 @@ func lameDuck(ctx context.Context, e *env, c *client, services []string, off, as
 	}
 	if err != nil {
 		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	var report supervisor.LameDuckReport
-	if err := json.NewDecoder(res.Body).Decode(&report); err != nil {
-		return &reachError{c.path, err}
 	}
 	if asJSON {
 		if err := writeJSON(e.stdout, report); err != nil {
@@ -132,6 +127,29 @@ func lameTold(st *supervisor.Status, services []string) []string {
 		}
 	}
 	return names
+}
+
+// lameDuck asks for lame ducks, or for their end, and waits until that is over. An upgrade of handoverd
+// meanwhile does not end the wait.
+func (c *client) lameDuck(ctx context.Context, query url.Values) (*supervisor.LameDuckReport, error) {
+	res, err := c.do(ctx, http.MethodPost, "/v1/lame-duck", query)
+	for err == nil && res != nil {
+		var report supervisor.LameDuckReport
+		bad := json.NewDecoder(res.Body).Decode(&report)
+		_ = res.Body.Close()
+		switch {
+		case bad == nil:
+			return &report, nil
+		case !broken(bad):
+			return nil, &reachError{c.path, bad}
+		}
+		// It begins when the request was taken: what was cut is the wait.
+		res, err = c.again(ctx, process(res), "/v1/lame-duck", query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, &reachError{c.path, errors.New("handoverd ended before the lame duck did")}
 }
 
 // lameText says how one wait ended.

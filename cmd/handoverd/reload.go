@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -38,7 +37,9 @@ Exit codes:
   3  busy, with --no-queue
   4  serving, but an old generation was not seen to let go, with --strict
   5  handoverd cannot be reached, or ended meanwhile
-  6  --timeout is over, or handoverd itself was upgraded: the reload goes on`
+  6  --timeout is over: the reload goes on
+
+An upgrade of handoverd itself (handoverd upgrade) does not end the wait.`
 
 // Exit codes of reload beside those of all commands.
 const (
@@ -114,14 +115,7 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 	}
 	p := &progress{to: e.stderr, client: c, services: services}
 	stop := p.begin(ctx)
-	var report *supervisor.ReloadReport
-	err := c.stream(ctx, http.MethodPost, path, query, func(l streamLine) (bool, error) {
-		report = l.Report
-		if report == nil {
-			p.event(&l.Event)
-		}
-		return report == nil, nil
-	})
+	report, err := c.reload(ctx, path, query, p.event)
 	stop()
 	var refused *apiError
 	switch {
@@ -136,9 +130,6 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		return exitCode(exitFailed)
 	case err != nil:
 		return err
-	case report == nil && c.after(context.Background()) != nil:
-		fmt.Fprintln(e.stderr, "handoverd: upgraded meanwhile: the reload goes on, see handoverd status")
-		return exitCode(exitTimeout)
 	case report == nil:
 		return &reachError{c.path, errors.New("handoverd ended before the reload did")}
 	}

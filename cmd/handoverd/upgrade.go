@@ -150,7 +150,9 @@ func askUpgrade(ctx context.Context, e *env, c *client, o upgradeFlags) (id int,
 	err = c.stream(ctx, http.MethodPost, "/v1/upgrade", query, func(l streamLine) (bool, error) {
 		if u := l.Upgrade; u != nil && u.Stage != "" {
 			id = u.ID
-			fmt.Fprintln(e.stderr, eventText(&l.Event))
+			if l.Kind != "taken" {
+				fmt.Fprintln(e.stderr, eventText(&l.Event))
+			}
 		}
 		return true, nil
 	})
@@ -189,15 +191,6 @@ func (c *client) upgraded(ctx context.Context, id int) (*supervisor.Status, erro
 // gone reports whether nobody has the control socket any more.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// after is how the upgrade has ended that has ended a stream; nil: it was none.
-func (c *client) after(ctx context.Context) *supervisor.UpgradeStatus {
-	st, err := c.status(ctx)
-	if err != nil || st.Upgrade == nil || st.Upgrade.Stage != "" {
-		return nil
-	}
-	return st.Upgrade
 }
 
 // upgradeText says how far an upgrade of handoverd itself has got.

@@ -66,7 +66,7 @@ func (h *handedOver) back(reason error) {
 		}
 		_, _ = fmt.Fprintf(h.tail.to, "handoverd %s cannot take over, the one before is executed again: %v\n", versionText(), reason)
 		execute := func() {
-			if err := h.Back(h.environ, reason.Error()); err != nil {
+			if err := h.Back(h.environ, reason.Error()); err != nil && h.Pending() { // else its first turn has come, after all
 				_, _ = fmt.Fprintf(h.tail.to, "handoverd: the one before cannot be executed again: %v; the next start takes over what runs\n", err)
 				os.Exit(exitFailed)
 			}
