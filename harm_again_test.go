@@ -114,7 +114,7 @@ func TestScenarioHarmStorm(t *testing.T) {
 	s := &scene{Daemon: d, t: t}
 	path, other := filepath.Join(d.Dir, "web.sock"), filepath.Join(d.Dir, "other.sock")
 	web := childService{socket: fmt.Sprintf("http = %q", "unix://"+path), env: `TESTCHILD_NETWORK = "unix"`}
-	begins := fmt.Sprintf(`command = ["/bin/sh", "-c", "/bin/rm -f %s %s; exec %s"]`, path, filepath.Join(d.Dir, ".web.sock.handoverd"), Program(t, testchildProgram))
+	begins := fmt.Sprintf(`command = ["/bin/sh", "-c", "/bin/rm -f %s %s; exec %s"]`, filepath.Join(d.Dir, ".web.sock.handoverd"), path, Program(t, testchildProgram))
 	d.Configure(rewrite(t, web.toml(t, d), fmt.Sprintf("command = [%q]", Program(t, testchildProgram)), begins) +
 		childService{name: "other", socket: fmt.Sprintf("http = %q", "unix://"+other), env: web.env}.toml(t, d))
 	s.Start()
@@ -139,10 +139,40 @@ func TestScenarioHarmStorm(t *testing.T) {
 			running = false
 		}
 	}
+	s.WaitStatus("it is repaired", func(st *supervisor.Status) bool {
+		g := st.Services[0].Generations
+		return len(g) > 0 && g[0].Generation > 1
+	})
 	t.Logf("within 3 s: %d generations, a path brought back %d times", generations, back)
 	// After 100, 200, 400, 800, 1600 ms; and once each 100 ms.
 	if generations > 7 || back > 35 || back < 3 {
 		t.Errorf("within 3 s: %d generations, a path brought back %d times", generations, back)
+	}
+	s.Stop()
+}
+
+// A program connects the datagram socket that all share, which then takes from one peer alone: undone at the next look.
+func TestScenarioHarmConnect(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	s := &scene{Daemon: NewDaemon(t), t: t}
+	s.Configure(childService{socket: `http = "tcp4://127.0.0.1:0"` + "\nudp = \"udp4://127.0.0.1:0\"", env: `TESTCHILD_SOCKETS = "http"`}.toml(t, s.Daemon))
+	s.Start()
+	s.WaitReady()
+	s.events = s.Follow()
+	fd := s.holder("web", "udp")
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: FreePort(t), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if so := s.socket("web", "udp"); !so.Listening {
+		t.Errorf("the socket is still connected: %+v", so)
+	}
+	s.note("has connected the socket")
+	if _, err := unix.Getpeername(fd); err == nil {
+		t.Error("the socket has a peer")
 	}
 	s.Stop()
 }

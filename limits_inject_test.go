@@ -71,7 +71,9 @@ var limits = []limit{
 	{"EMFILE", unix.EMFILE, (*call).opens},
 	{"ENOSPC", unix.ENOSPC, (*call).fills},
 	{"ETOOMANYREFS", unix.ETOOMANYREFS, func(c *call) bool { return c.nr == unix.SYS_SENDMSG && c.rights() }},
-	{"EAGAIN", unix.EAGAIN, func(c *call) bool { return (c.nr == unix.SYS_CLONE || c.nr == unix.SYS_CLONE3) && (!c.own || !c.thread()) }},
+	{"EAGAIN", unix.EAGAIN, func(c *call) bool {
+		return (c.nr == unix.SYS_CLONE || c.nr == unix.SYS_CLONE3) && (!c.own || !c.thread())
+	}},
 }
 
 // injected is the scene: two configurations, and a reload from one to the other that opens sockets, runs a check, starts a

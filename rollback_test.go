@@ -16,8 +16,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/handoverd/handover/supervisor"
 )
@@ -228,5 +231,32 @@ func TestScenarioRestartRunsWhatServed(t *testing.T) {
 	s.Stop()
 	if left, err := os.ReadDir(filepath.Join(s.Dir, "exe")); err != nil || len(left) > 0 {
 		t.Errorf("left in exe: %v, %v", left, err)
+	}
+}
+
+// Where a copy of the program cannot be made, here as the pid namespace forbids to execute memfds, the file is kept all the
+// same: what replaces it at its path is not what a restart runs.
+func TestScenarioRestartWithoutCopy(t *testing.T) {
+	t.Parallel()
+	p := deploy(t)
+	d := NewDaemon(t)
+	s := &scene{Daemon: d, t: t}
+	d.Configure(strings.ReplaceAll(childService{}.toml(t, d), Program(t, testchildProgram), p.path))
+	f := startFirst(t, d, "sh", "-c", `echo 2 >/proc/sys/vm/memfd_noexec; exec "$@"`, "sh")
+	s.WaitReady()
+	s.WaitStatus("the program is kept, without a copy", func(st *supervisor.Status) bool {
+		return st.Services[0].Program == digestOf(p.good) && st.Services[0].Copy == ""
+	})
+	s.WaitLog("of the program no copy is kept")
+	if err := errors.Join(os.WriteFile(p.path+".new", []byte("broken"), 0o755), os.Rename(p.path+".new", p.path)); err != nil {
+		t.Fatal(err)
+	}
+	_, pid := s.Serving("web")
+	f.inside("kill", "-KILL", strconv.Itoa(pid))
+	s.reachesServing("web", 2)
+	s.logs("web", 2, "from its open file")
+	f.signal(unix.SIGTERM)
+	if code := f.exitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }

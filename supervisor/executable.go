@@ -27,10 +27,13 @@ const (
 // and a hard link of a file that is overwritten in place run what is written. It owns
 // its descriptors.
 type keptFile struct {
-	is   *Executable // with its digest
-	file int
-	copy int // -1: none
+	is     *Executable // with its digest
+	file   int
+	copy   int   // -1: none
+	noCopy error // why
 }
+
+var errTooLarge = fmt.Errorf("it is larger than %d MiB", maxCopy>>20)
 
 func (p *keptFile) close() {
 	for _, fd := range []int{p.file, p.copy} {
@@ -69,8 +72,10 @@ func (l *loop) toRun(g *Generation) running {
 	case p.copy >= 0:
 		return running{p.is, p.copy, was + ": that one is run, from its copy"}
 	}
-	if digestOf, err := digestFile(g.Spec.Path); err == nil && digestOf == want.Digest {
-		return running{want, -1, ""} // only touched
+	if now != nil && now.Size == want.Size && now.Size <= maxCopy { // the loop waits while it is read
+		if digestOf, err := digestFile(g.Spec.Path); err == nil && digestOf == want.Digest {
+			return running{want, -1, ""} // only touched
+		}
 	}
 	return running{now, -1, was + ", of which no copy could be made: it is run as it is now"}
 }
@@ -129,7 +134,7 @@ func (l *loop) readProgram(a at, path string, pid int, want *Executable) {
 		}
 		if p.is.Copy == "" {
 			l.log.Warn("of the program no copy is kept: if its file is overwritten in place a restart runs what was written",
-				"service", a.Service, "gen", a.Gen, "bytes", p.is.Size)
+				"service", a.Service, "gen", a.Gen, "bytes", p.is.Size, "err", p.noCopy)
 		}
 		l.queue(evKept{p.is})
 	})

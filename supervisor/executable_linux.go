@@ -39,7 +39,8 @@ func statExecutable(fd int) (*Executable, error) {
 }
 
 // openProgram opens the file that is want: at its path, or, when that has been given to
-// another file meanwhile, the one that the process runs. It reads it, and makes a copy.
+// another file meanwhile, the one that the process runs. It reads it, and makes a copy,
+// without which it is kept as well: against what renames.
 func openProgram(path string, pid int, want *Executable) (*keptFile, error) {
 	fd, err := openSame(path, want)
 	if err != nil && pid > 0 {
@@ -50,13 +51,12 @@ func openProgram(path string, pid int, want *Executable) (*keptFile, error) {
 	}
 	p := &keptFile{file: fd, copy: -1}
 	is := *want
-	if p.copy, is.Copy, err = copyProgram(path, fd, want.Size); err == nil {
-		from := fd
-		if p.copy >= 0 {
-			from = p.copy
-		}
-		is.Digest, err = digestFD(from)
+	p.copy, is.Copy, p.noCopy = copyProgram(path, fd, want.Size)
+	from := fd
+	if p.copy >= 0 {
+		from = p.copy
 	}
+	is.Digest, err = digestFD(from)
 	if err == nil {
 		// While it runs it cannot be written (ETXTBSY, execve(2)), but it may have ended.
 		var now *Executable
@@ -90,13 +90,14 @@ func openSame(path string, want *Executable) (int, error) {
 
 // copyProgram makes a copy that can be executed: one that shares the blocks of the
 // file until that is overwritten, where its file system can do so (ioctl_ficlone(2)),
-// else in memory, where the descriptor is all there is of it. -1 if it is too large.
+// else in memory, where the descriptor is all there is of it. -1, with the reason, if it
+// is too large, or cannot be had: a pid namespace may forbid it (sysctl vm.memfd_noexec).
 func copyProgram(path string, fd int, size int64) (copied int, how string, err error) {
 	if copied, err = reflink(filepath.Dir(path), fd); err == nil {
 		return copied, copyReflink, nil
 	}
 	if size > maxCopy {
-		return -1, "", nil
+		return -1, "", errTooLarge
 	}
 	copied, err = inMemory(filepath.Base(path), fd, size)
 	if err != nil {

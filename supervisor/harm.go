@@ -73,6 +73,8 @@ func (l *loop) mend(s *fdpass.Socket) {
 	}
 	err := s.Relisten()
 	switch {
+	case err == nil && s.Addr().Kind.Datagram():
+		l.harmed(key, s, "a program has connected the socket, which then takes from one peer alone: undone", nil)
 	case err == nil:
 		l.harmed(key, s, "a program has shut the socket down or disconnected it: it listens again, who was in its queue is lost", nil)
 	case errors.Is(err, fdpass.ErrShutDown):
