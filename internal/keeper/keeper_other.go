@@ -30,6 +30,9 @@ func Prepare() error { return errOther }
 // Start is not supported here.
 func Start(string) (pid, pidfd int, err error) { return 0, -1, errOther }
 
+// Open finds nothing here.
+func Open(int, string) int { return -1 }
+
 // Remove is not supported here.
 func Remove(string) error { return errOther }
 
