@@ -26,7 +26,9 @@ func Members(leader int, token string) ([]Process, error) {
 }
 
 // MembersBefore is Members for a leader that nobody holds, whose number may have been used again after the time that
-// before says, in ticks since boot: of its session only those count that were started by then. Zero is no bound.
+// before says, in ticks since boot: of its session only those count that were started by then, or beside one that was.
+// The number of a session is given to nobody as long as a process is in it (kernel/pid.c, __change_pid, Linux 2.6.24),
+// so one of them shows that it is still the same. Zero is no bound.
 func MembersBefore(leader int, token string, before uint64) ([]Process, error) {
 	return findMembers(leader, token, before, 0)
 }
@@ -53,9 +55,13 @@ func findMembers(leader int, token string, before uint64, retries int) ([]Proces
 	byParent := make(map[int][]int, len(all))
 	var queue []int
 	var bare []stat
+	same := before == 0
+	for _, s := range all {
+		same = same || leader > 0 && s.session == leader && s.start <= before
+	}
 	for pid, s := range all {
 		byParent[s.ppid] = append(byParent[s.ppid], pid)
-		mine, empty := leader > 0 && (pid == leader || s.session == leader) && (before == 0 || s.start <= before), false
+		mine, empty := leader > 0 && (pid == leader || s.session == leader) && (same || s.start <= before), false
 		if !mine && token != "" {
 			if mine, empty, err = carries(s, entry); err != nil {
 				return nil, fmt.Errorf("members of %d: %w", leader, err)
