@@ -22,16 +22,24 @@ const seenLate = 100 * time.Millisecond
 // verified is what is held of a generation that an earlier handoverd started: with
 // a pidfd if its main process lives, compared by number, start time and (by the
 // caller) boot and pid namespace, and with none if not. saved is when the
-// state was written: until then handoverd lived and held the number, so that nobody
-// whose start time is of an earlier tick can be a stranger. Within that tick one can.
+// state was written: until then handoverd lived and held the number, or had seen the process live, so that nobody
+// whose start time is of an earlier tick can be a stranger. Within that tick one can. That time is noted in
+// the generation of a process that has ended: a state that is written from now on says nothing of its number.
 func verified(a at, g *Generation, saved proc.Instant) *child {
-	c := &child{at: a, token: g.Token, pid: g.PID, adopted: true, before: max(proc.Ticks(saved), 2) - 1}
 	fd := -1
 	if !g.Exited {
 		fd = openExactly(g.PID, g.StartTime)
 	}
-	c.proc = shim.Adopted(g.PID, g.StartTime, fd)
-	return c
+	if fd < 0 && g.PID != 0 && g.Unheld == 0 {
+		g.Unheld = saved
+	}
+	if g.Unheld != 0 {
+		saved = g.Unheld
+	}
+	return &child{
+		at: a, token: g.Token, pid: g.PID, adopted: true, before: max(proc.Ticks(saved), 2) - 1,
+		proc: shim.Adopted(g.PID, g.StartTime, fd),
+	}
 }
 
 // adopt takes the channels of a generation, and follows it as if it had been started
@@ -39,7 +47,10 @@ func verified(a at, g *Generation, saved proc.Instant) *child {
 func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[string]int) (hears bool) {
 	l.children[c.at] = c
 	for _, k := range g.keys() {
-		h := saved.Held.Sockets[k.Key]
+		h, ok := saved.Held.Sockets[k.Key]
+		if !ok {
+			h = saved.Held.Left[k.Key]
+		}
 		c.names, c.inodes, c.addrs = append(c.names, k.Name), append(c.inodes, h.Inode), append(c.addrs, h.Addr)
 	}
 	c.path, c.run = l.dir.file("notify", c.String()), l.dir.file("exe", c.String())
@@ -160,8 +171,9 @@ func (l *loop) watchExit(c *child) {
 	if n := l.lookout.openOf(c.at); n > 0 {
 		l.post(evOpen{c.at, n})
 	}
-	seen := proc.Ticks(proc.Now().Add(-seenLate))
-	l.call(func() { c.before, c.over = max(c.before, seen), true })
+	seen := proc.Now().Add(-seenLate)
+	l.call(func() { c.before, c.over = max(c.before, proc.Ticks(seen)), true })
+	l.post(evUnheld{c.at, seen})
 	l.post(evExited{c.at, statusUnknown})
 }
 

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -118,7 +119,7 @@ func addConn(add func(string, int, uint64), name string, c syscall.Conn) {
 // a keeper everything goes on as it is.
 func (l *loop) syncKeeper() {
 	k := &l.keep
-	if k.client == nil {
+	if k.client == nil || l.fault != nil { // a start that was refused changes nothing of what there was
 		return
 	}
 	if k.fault != "" && !k.behind && time.Since(k.resent) > resendAfter {
@@ -234,10 +235,15 @@ func (k *keeping) name(pid int) {
 // by name. If none is wanted any more it is ended.
 func (l *loop) adoptKeeper(c *keeper.Client, taken map[string]int) {
 	k := &l.keep
-	k.name(c.PID())
-	k.client, k.pidfd = c, openExactly(k.process.PID, k.process.StartTime)
+	k.client, k.pidfd, k.began = c, -1, time.Now()
+	if k.pidfd = keeper.Open(c.PID(), l.dir.path); k.pidfd >= 0 {
+		k.name(c.PID())
+	} else {
+		l.log.Warn("the keeper of the earlier handoverd is a process that is not seen here: it ends once it holds nothing", "says", c.PID())
+	}
 	if k.off != "" || c.Version() != keeper.Version {
 		l.log.Info("the keeper of the earlier handoverd is ended", "pid", k.pid)
+		_ = c.Drop(slices.Collect(maps.Keys(taken)))
 		_ = c.Close()
 		k.client = nil
 		l.killKeeper()
@@ -316,12 +322,20 @@ func (l *loop) killKeeper() {
 }
 
 // endKeeper ends the keeper with handoverd, and waits for its end: the ports are
-// closed when handoverd is gone.
-func (l *loop) endKeeper() {
+// closed when handoverd is gone. A start that was refused leaves the keeper that it has found
+// where programs still run that have its sockets: without it the next start could not bind them.
+func (l *loop) endKeeper(startErr error) {
 	k := &l.keep
 	if k.client != nil {
+		if k.pidfd < 0 { // it ends by itself then
+			_ = k.client.Drop(slices.Collect(maps.Keys(k.sent)))
+		}
 		_ = k.client.Close()
 		k.client = nil
+	}
+	if startErr != nil && l.strays {
+		l.log.Info("the keeper of the earlier handoverd is left, since programs still run", "pid", k.pid)
+		return
 	}
 	if k.pidfd >= 0 {
 		_ = proc.SignalPidfd(k.pidfd, unix.SIGKILL)
@@ -330,6 +344,9 @@ func (l *loop) endKeeper() {
 	l.killKeeper()
 	if k.claim != nil {
 		_ = k.claim.Close()
+	}
+	if l.dir.ours() != nil {
+		return
 	}
 	if err := keeper.Remove(l.dir.path); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		l.log.Warn("the keeper's socket was not removed", "err", err)

@@ -128,16 +128,10 @@ type builder struct {
 
 func (b *builder) build(doc map[string]any, c *Config) (*Config, error) {
 	top := &table{src: b.src, m: doc, elsewhere: serviceKeys}
-	c.RuntimeDir = b.path(top, "runtime_dir", b.host.runtimeDir())
-	c.Admin = httpAddress(top, "admin")
-	c.Health = httpAddress(top, "health")
-	if c.Health != "" && c.Health == c.Admin {
-		top.fail("health", "the same address as admin, which serves /ready and /healthz too")
-	}
+	b.top(top, c)
 	if top.str("broker", "") != "" {
 		top.notYet("broker")
 	}
-	c.Keeper = top.oneOf("keeper", "auto", []string{"auto", "none"}, nil)
 	services := top.sub("service")
 	for _, name := range services.names() {
 		t := services.sub(name)
@@ -160,6 +154,17 @@ func (b *builder) build(doc map[string]any, c *Config) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// top reads the keys of handoverd itself.
+func (b *builder) top(top *table, c *Config) {
+	c.RuntimeDir = b.path(top, "runtime_dir", b.host.runtimeDir())
+	c.Admin = httpAddress(top, "admin")
+	c.Health = httpAddress(top, "health")
+	if c.Health != "" && c.Health == c.Admin {
+		top.fail("health", "the same address as admin, which serves /ready and /healthz too")
+	}
+	c.Keeper = top.oneOf("keeper", "auto", []string{"auto", "none"}, nil)
 }
 
 // path reads a path and makes it absolute.

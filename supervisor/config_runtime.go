@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,40 @@ import (
 // DefaultRuntimeDir is the runtime directory of a configuration that sets none,
 // or, with a name, that of FromFlags for a service of that name.
 func DefaultRuntimeDir(name string) string { return filepath.Join(thisHost().runtimeDir(), name) }
+
+// LoadTop reads what stands before the first table of the file at path: where handoverd keeps its state, and what it
+// listens on. The Config has no services. It is enough to take over what an earlier handoverd has left, whose state
+// knows what runs, where the file as a whole cannot be used. Errors are *ConfigErrors.
+func LoadTop(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigSize))
+	if err != nil {
+		return nil, &ConfigError{File: path, Err: err}
+	}
+	var top []byte
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(bytes.TrimSpace(line), []byte{'['}) {
+			break
+		}
+		top = append(top, line...)
+	}
+	doc := map[string]any{}
+	md, err := toml.Decode(string(top), &doc)
+	if err != nil {
+		return nil, syntaxError(path, err)
+	}
+	b := &builder{host: thisHost(), src: &source{file: path, keys: md.Keys()}}
+	c := &Config{File: path}
+	b.top(&table{src: b.src, m: doc}, c)
+	if err := joinConfigErrors(b.src.errs); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
 // RuntimeDir is the runtime_dir of the file at path, or the default. It looks
 // at nothing else of the file: whoever wants to talk to a running handoverd must

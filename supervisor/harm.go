@@ -114,6 +114,19 @@ func (l *loop) mendLater(key string) {
 	}
 }
 
+// rebindPathless does so for the sockets that were taken back without a path: it was removed while no handoverd ran, or
+// by a stop that has been called off. It waits for the turn that says who serves.
+func (l *loop) rebindPathless() {
+	keys := l.pathless
+	l.pathless = nil
+	needed := neededSockets(&l.state)
+	for _, key := range keys {
+		if s := l.sockets.open[key]; s != nil && needed[key] {
+			l.rebind(key, s, "the path was removed while no handoverd ran, with what would bring it back")
+		}
+	}
+}
+
 // having are the living generations that were given the socket.
 func (l *loop) having(key string) []at {
 	var out []at

@@ -44,7 +44,7 @@ func newLedger() ledger {
 func (w *walk) check(prev *State, e event, next *State, acts []action) {
 	back, restored := e.(evRestored)
 	if restored && !back.Whole {
-		w.crashed(prev, next)
+		w.crashed(prev, next, acts)
 	}
 	w.checkUpgrade(prev, e, next, acts)
 	for _, a := range acts {

@@ -64,9 +64,12 @@ type loop struct {
 	passed    []PassedSocket  // sockets of systemd's socket units
 	stopAsked bool            // systemd is asked what follows a stop
 	pidns     uint64
+	self      heldProcess           // this process
 	found     *savedState           // what an earlier handoverd has left, until restore
 	elsewhere bool                  // of another boot or pid namespace
 	orphan    heldProcess           // a keeper that does not answer
+	pathless  []string              // keys of sockets that were taken back and whose path cannot be brought back
+	strays    bool                  // programs run that no state knows, and a keeper has their sockets
 	spare     map[string]int        // by key: sockets of the keeper that no state knows; until the first install
 	sources   map[string]string     // by key: whom a socket was taken back from
 	missing   map[string]heldSocket // by key: what could not be taken back, or was closed in a crash loop
@@ -128,7 +131,7 @@ func (s *Supervisor) Run(ctx context.Context) (code int, err error) {
 		c.release()
 	}
 	l.sockets.closeAll(l.outlives)
-	l.endKeeper()
+	l.endKeeper(err)
 	_, _ = l.sockets.paths.close(), l.sockets.harm.close()
 	cancel()
 	l.output.close(l.timeLeft())
@@ -208,6 +211,10 @@ func newLoop(s *Supervisor) (*loop, error) {
 		dir: dir, output: out, reaper: proc.NewReaper(),
 	}
 	l.keep = keeping{off: keeperOff(s.cfg), pidfd: -1}
+	l.self = heldProcess{PID: os.Getpid()}
+	if l.self.StartTime, err = proc.StartTime(l.self.PID); err != nil {
+		l.self = heldProcess{} // /proc hides it: nobody will know it again
+	}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
 	l.programs = map[string]*keptFile{}
 	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
@@ -344,6 +351,7 @@ func (l *loop) turn(e event) {
 		l.act(a)
 	}
 	l.closing()
+	l.rebindPathless()
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	if moved {
 		l.setRight()

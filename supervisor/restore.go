@@ -27,6 +27,7 @@ const takeLimit = 5 * time.Second
 // and nothing closed that somebody else holds, so a restore that ends in the middle
 // leaves all as it was.
 func (l *loop) restore() event {
+	l.endBesides()
 	taken := l.takeKept()
 	defer func() { closeFDs(taken) }() // what nobody wants
 	defer l.endOrphan()
@@ -77,7 +78,7 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 		return nil
 	}
 	l.state, l.manager.restored = saved.State, true
-	l.config = l.s.cfg
+	l.config = l.running()
 	l.sockets.add(sockets)
 	l.takePrograms(taken)
 	for _, a := range slices.SortedFunc(maps.Keys(living), compareAt) {
@@ -89,11 +90,26 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 	slices.SortFunc(back.Gone, compareAt)
 	l.log.Info("taken over from a handoverd that was killed", "generations", len(living)-len(back.Gone),
 		"gone", len(back.Gone), "sockets", len(sockets))
-	if l.state.Digest != l.s.cfg.Digest {
+	switch {
+	case l.s.fault != nil:
+		l.log.Error("the configuration cannot be used: what runs goes on as it was started, and a reload is refused until the file is mended", "err", l.s.fault)
+	case l.state.Digest != l.s.cfg.Digest:
 		l.log.Warn("config differs: what runs goes on as it was started, and nothing is reloaded until somebody asks",
 			"running", l.state.Digest, "file", l.s.cfg.Digest)
 	}
 	return &back
+}
+
+// running is the configuration of what runs, which a reload is compared with: the file may be another one by now.
+func (l *loop) running() *Config {
+	c := *l.s.cfg
+	c.Digest, c.Services = l.state.Digest, nil
+	for _, name := range l.state.Order {
+		if svc := l.state.Services[name]; svc.Spec != nil && !svc.Removed {
+			c.Services = append(c.Services, &svc.Spec.Config)
+		}
+	}
+	return &c
 }
 
 func compareAt(a, b at) int {
@@ -187,6 +203,7 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 	out = map[string]*fdpass.Socket{}
 	missing := map[string]heldSocket{}
 	maps.Copy(l.missing, saved.Held.Closed)
+	maps.Copy(missing, saved.Held.Left)
 	for key, h := range saved.Held.Sockets {
 		fd, ok := taken[keptSocket+key]
 		if !ok {
@@ -253,7 +270,9 @@ func (l *loop) adoptSocket(fd int, key string, h heldSocket, from string) *fdpas
 	}
 	if _, ok := pathOf(s); ok {
 		// Some programs remove it when their parent has changed (nginx).
-		if err := s.Restore(); err != nil {
+		if err := s.Restore(); errors.Is(err, fdpass.ErrNoLink) {
+			l.pathless = append(l.pathless, key)
+		} else if err != nil {
 			l.log.Warn("path not brought back", "socket", h.Addr.String(), "err", err)
 		}
 	}
@@ -308,7 +327,8 @@ func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
 	if len(l.spare) == 0 || saved != nil {
 		return
 	}
-	if pids := strays(l.dir.file("notify")); len(pids) == 0 {
+	pids := strays(l.dir.file("notify"))
+	if l.strays = len(pids) > 0; !l.strays {
 		l.log.Info("sockets that an earlier handoverd has left are taken, with their queues", "sockets", len(l.spare))
 	} else {
 		l.log.Error("sockets of an earlier handoverd are taken from its keeper; no state says what its programs are, and those "+

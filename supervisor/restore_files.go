@@ -1,10 +1,43 @@
 package supervisor
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/proc"
 )
+
+// endBesides ends the checks, probes and hooks that a handoverd that was killed has left running.
+func (l *loop) endBesides() {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	pids := besides(l.dir)
+	open := map[int]int{}
+	for _, pid := range pids {
+		if fd, err := proc.OpenPidfd(pid); err == nil {
+			fds, open[pid] = append(fds, fd), fd
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	l.log.Info("checks, probes and hooks of the earlier handoverd are ended", "pids", pids)
+	for _, pid := range besides(l.dir) { // looked at again: what was opened is what has the variable
+		if fd, ok := open[pid]; ok {
+			if err := proc.SignalPidfd(fd, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				l.log.Error("not ended", "pid", pid, "err", err)
+			}
+		}
+	}
+}
 
 // sweepFiles removes what generations have left below the runtime directory that are gone, and no longer in
 // the state: an earlier handoverd wrote that, and was killed before it had removed them. What they had

@@ -56,7 +56,7 @@ func (l *loop) beginLife() {
 // judge counts the last life, if it has not been counted at its end. stopping: its
 // state says that it was killed in a stop, after a notice. goesOn: it is this one, after an upgrade.
 func (d *runtimeDir) judge(stopping, goesOn bool) (Terminations, error) {
-	b, err := os.ReadFile(d.file(livesFile))
+	b, err := readRegular(d.file(livesFile), 1<<20)
 	if errors.Is(err, os.ErrNotExist) {
 		return Terminations{}, nil
 	}

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"slices"
 	"time"
+
+	"github.com/handoverd/handover/internal/proc"
 )
 
 // evRestored begins the life of a handoverd that goes on with the state of one
@@ -24,6 +26,14 @@ type evRestored struct {
 
 func (evRestored) isEvent() {}
 
+// evUnheld: the process of an adopted generation has ended, and its number was surely its own until then.
+type evUnheld struct {
+	at
+	Until proc.Instant
+}
+
+func (evUnheld) isEvent() {}
+
 // statusUnknown is the wait status of a process that was nobody's child here: its
 // end is seen, and how it ended is not. It is no status that wait(2) returns.
 const statusUnknown = ^uint32(0)
@@ -41,10 +51,7 @@ const lookAfter = 2 * againAfter
 // once: the state says that they were to be, and not whether they were.
 func (m *machine) restored(e evRestored) {
 	m.s.Passed = e.Passed
-	// Who asked for these reloads is gone, and nothing was begun for them.
-	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool {
-		return j.Stage != JobRunning && !(e.Whole && j.Stage == JobRemembered)
-	})
+	m.s.Jobs = slices.DeleteFunc(m.s.Jobs, func(j *Job) bool { return j.forgotten(e.Whole) })
 	if e.Whole {
 		m.endUpgrade(e.Fault)
 	} else {
@@ -63,6 +70,9 @@ func (m *machine) restored(e evRestored) {
 			ended = slices.DeleteFunc(ended, func(b at) bool { return a == b })
 		case g.PID == 0: // the shim was not told to go, and has ended
 			m.spawnFailed(svc, g, "handoverd was killed while it started this one")
+		case g.Phase == PhaseKilling:
+			m.exited(svc, g, statusUnknown)
+			m.resume(svc, g) // who was at work on what else it has started is gone as well
 		default:
 			m.exited(svc, g, statusUnknown)
 		}
@@ -84,6 +94,19 @@ func (m *machine) restored(e evRestored) {
 			svc.Restart = &Restart{At: m.now, Failures: svc.Failures}
 		}
 	}
+}
+
+// forgotten reports whether a reload is not gone on with: who asked for it is gone, and nothing was begun for it. A
+// repair nobody has asked for, and what it is to repair is still so: it is prepared anew.
+func (j *Job) forgotten(whole bool) bool {
+	switch {
+	case j.Stage == JobRunning:
+		return false
+	case j.Why == WhyRepair:
+		j.Stage = JobRemembered
+		return false
+	}
+	return !whole || j.Stage != JobRemembered
 }
 
 // resume repeats what may not have been done for a generation.

@@ -24,8 +24,13 @@ type held struct {
 	PIDNS   uint64                `json:"pid_namespace"`
 	Sockets map[string]heldSocket `json:"sockets,omitempty"` // by key
 	Keeper  heldProcess           `json:"keeper,omitzero"`
+	// Writer is the handoverd that wrote the file.
+	Writer heldProcess `json:"writer,omitzero"`
 	// Closed are not open, and are bound again at the same address.
 	Closed map[string]heldSocket `json:"closed,omitempty"`
+	// Left are closed here as well, or have lost their path, but a generation still accepts on them
+	// that was not told to drain: where a stop or a removal is called off they are asked of that.
+	Left map[string]heldSocket `json:"left,omitempty"`
 }
 
 // heldSocket is a bound socket: where (port 0 is resolved), with what options, and
@@ -51,11 +56,36 @@ type savedState struct {
 
 // held describes what there is now.
 func (l *loop) held() held {
-	h := held{PIDNS: l.pidns, Sockets: map[string]heldSocket{}, Keeper: l.keep.process, Closed: l.missing}
+	h := held{PIDNS: l.pidns, Writer: l.self, Sockets: map[string]heldSocket{}, Keeper: l.keep.process, Closed: l.missing}
 	for key, s := range l.sockets.held() {
 		h.Sockets[key] = heldSocket{Addr: s.Addr(), Options: s.Options(), Inode: s.Inode()}
 	}
+	h.Left = l.left(h.Sockets)
 	return h
+}
+
+// left are the sockets of generations that drain and do not know it yet which are not among those that
+// are held. What stands before the drain may take long: see the hold of a stop.
+func (l *loop) left(have map[string]heldSocket) map[string]heldSocket {
+	var out map[string]heldSocket
+	for name, svc := range l.state.Services {
+		for _, g := range svc.Generations {
+			c := l.children[at{name, g.N}]
+			if !g.Untold || c == nil {
+				continue
+			}
+			for i, k := range g.keys() {
+				if _, is := have[k.Key]; is || k.Own || i >= len(c.inodes) || c.inodes[i] == 0 {
+					continue
+				}
+				if out == nil {
+					out = map[string]heldSocket{}
+				}
+				out[k.Key] = heldSocket{Addr: c.addrs[i], Options: g.Spec.Config.Sockets[i].Options, Inode: c.inodes[i]}
+			}
+		}
+	}
+	return out
 }
 
 // encode is the state file but for its first key, the time of writing, so that a
@@ -111,11 +141,12 @@ var errElsewhere = errors.New("of another boot or pid namespace")
 
 // readState reads the state of an earlier handoverd: nil if there is none. A file
 // that is damaged or newer is set aside under another name, never obeyed: its error says so.
+// Where the handoverd that wrote it lives the error wraps ErrLocked.
 // One of another boot or pid namespace comes with an error that wraps errElsewhere:
 // of it the numbers alone mean something.
 func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
 	path := d.file("state.json")
-	b, err := os.ReadFile(path)
+	b, err := readRegular(path, maxState)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -132,7 +163,7 @@ func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
 		if errors.Is(err, errNewer) {
 			aside = path + ".newer"
 		}
-		if moveErr := os.Rename(path, aside); moveErr != nil {
+		if moveErr := setAside(path, aside); moveErr != nil {
 			return nil, fmt.Errorf("%s: %w; it could not be set aside: %w", path, err, moveErr)
 		}
 		return nil, fmt.Errorf("%s: %w; set aside as %s, and nothing in it is used", path, err, aside)
@@ -142,7 +173,22 @@ func (d *runtimeDir) readState(boot string, pidns uint64) (*savedState, error) {
 		return s, fmt.Errorf("%s: %w: process numbers in it are those of pid namespace %d, and here of %d",
 			path, errElsewhere, s.Held.PIDNS, pidns)
 	}
+	if err := writerLives(s.Held.Writer, dying); err != nil {
+		return nil, fmt.Errorf("runtime_dir %s: %w", d.path, err)
+	}
 	return s, nil
+}
+
+// maxState is how long a state file may be, in bytes: that of a thousand services has 3 MiB.
+const maxState = 256 << 20
+
+// setAside renames what is no state file, in place of what was set aside before.
+func setAside(path, aside string) error {
+	err := os.Rename(path, aside)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		err = errors.Join(os.RemoveAll(aside), os.Rename(path, aside))
+	}
+	return err
 }
 
 // numbersOf is what a fresh start keeps of an earlier state: a number is never used again.
@@ -163,6 +209,8 @@ func (l *loop) findState(boot string) error {
 	switch {
 	case proc.Starved(err):
 		return fmt.Errorf("supervisor: %w", err)
+	case errors.Is(err, ErrLocked):
+		return err
 	case err == nil && found != nil:
 		return haveRoom(found.room())
 	case l.elsewhere:

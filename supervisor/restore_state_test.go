@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -448,16 +449,89 @@ func TestStrangerOfTheSameTick(t *testing.T) {
 		t.Fatal(err)
 	}
 	const tick = proc.Instant(10 * time.Millisecond)
-	gen := &Generation{N: 1, PID: os.Getpid(), StartTime: started - 1}
 	for saved, ours := range map[proc.Instant]bool{
 		proc.Instant(started) * tick: false, proc.Instant(started+1)*tick - 1: false, proc.Instant(started+1) * tick: true,
 	} {
+		gen := &Generation{N: 1, PID: os.Getpid(), StartTime: started - 1}
 		c := verified(g("web", 1), gen, saved)
 		if c.proc.Pidfd() >= 0 {
 			t.Error("a process with another start time was opened")
 		}
 		if got := started <= c.bound(); got != ours {
 			t.Errorf("state of %v, process of tick %d: counts %v, want %v", saved, started, got, ours)
+		}
+	}
+}
+
+// TestStrangerAfterTwoKills: the state is written again by a handoverd that has found the process gone, and is killed as
+// well. A process that has been given the number in between is still not taken for what is left of the generation.
+func TestStrangerAfterTwoKills(t *testing.T) {
+	started, err := proc.StartTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tick = proc.Instant(10 * time.Millisecond)
+	first, second := proc.Instant(started-5)*tick, proc.Instant(started+5)*tick // this process began between the two
+	s := plainServing(t)
+	gen := s.s.Services["web"].gen(1)
+	gen.PID, gen.StartTime = os.Getpid(), started-10
+	if c := verified(g("web", 1), gen, first); started <= c.bound() {
+		t.Fatal("the first one takes it for its own")
+	}
+	b, err := encodeState(&s.s, held{PIDNS: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := decodeState(stamped(b, second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := verified(g("web", 1), saved.Services["web"].gen(1), saved.Saved); started <= c.bound() {
+		t.Error("the second one takes it for its own")
+	}
+
+	// The same where it had been adopted, and its end was seen.
+	s = plainServing(t)
+	s.send(evUnheld{g("web", 1), first}, evExited{g("web", 1), statusUnknown}).any()
+	if c := verified(g("web", 1), s.s.Services["web"].gen(1), second); started <= c.bound() {
+		t.Error("an end that was seen is forgotten")
+	}
+}
+
+// TestRestoredKilling: handoverd is killed between the SIGKILL of a generation and the end of it. What else the generation has
+// started is ended by the next one.
+func TestRestoredKilling(t *testing.T) {
+	w1 := g("web", 1)
+	for name, gone := range map[string][]at{"it has ended": {w1}, "it lives": nil} {
+		s := plainServing(t).reload().prepared(web()).up(g("web", 2)).wantPhase(w1, PhaseDraining).any()
+		s.now = s.s.Services["web"].gen(1).KillAt
+		s.send(evTick{}).wantPhase(w1, PhaseKilling).any()
+		if s.s.Services["web"].gen(1).Exited {
+			t.Fatal("its end was seen already")
+		}
+		s.send(evRestored{Gone: gone})
+		if !slices.Contains(s.acts, "kill web1 9") {
+			t.Errorf("%s: nobody ends what is left of it: %v", name, s.acts)
+		}
+		s.any().end(w1, 0).wantPhase(w1, "gone")
+	}
+}
+
+// TestRestoredRepair: nobody has asked for a repair, so it is not forgotten with who asked.
+func TestRestoredRepair(t *testing.T) {
+	for _, stage := range []JobStage{JobPreparing, JobRemembered} {
+		s := plainServing(t)
+		if stage == JobRemembered {
+			s.reload().any() // another one is under way
+		}
+		s.send(evReload{Services: []string{"web"}, Why: WhyRepair}).any()
+		jobs := s.s.Jobs
+		if j := jobs[len(jobs)-1]; j.Stage != stage || j.Why != WhyRepair {
+			t.Fatalf("%+v, want it %s", j, stage)
+		}
+		s.send(evRestored{})
+		if len(s.s.Jobs) != 1 || s.s.Jobs[0].Stage != JobPreparing || s.s.Jobs[0].Why != WhyRepair {
+			t.Errorf("%s: after it: %+v", stage, s.s.Jobs)
 		}
 	}
 }

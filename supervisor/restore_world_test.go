@@ -46,9 +46,17 @@ func (w *world) crash(s *State) evRestored {
 
 // crashed corrects what the checks remember: who asked for what had not begun is gone, and what serves on although its
 // drain had begun has no deadline any more.
-func (w *walk) crashed(prev, next *State) {
+func (w *walk) crashed(prev, next *State, acts []action) {
+	for name, svc := range next.Services { // who was at work on them is gone
+		for _, g := range svc.Generations {
+			if (g.Phase == PhaseEnding || g.Phase == PhaseKilling) && g.PID != 0 &&
+				!slices.ContainsFunc(acts, func(a action) bool { k, ok := a.(acKill); return ok && k.at == at{name, g.N} }) {
+				w.fail("%s generation %d is %s after a restore, and nobody ends it", name, g.N, g.Phase)
+			}
+		}
+	}
 	for _, j := range prev.Jobs {
-		if j.Stage != JobRunning {
+		if j.Stage != JobRunning && j.Why != WhyRepair {
 			w.ledger.done[j.ID]++
 		}
 	}

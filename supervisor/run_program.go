@@ -40,6 +40,19 @@ func besideSpec(spec *Spec, argv []string, h *handout, n int) (*shim.Spec, error
 // besidePrefix begins the names of the files for their output, below those of generations.
 const besidePrefix = ".beside-"
 
+// besideVariable is in the environment of such a program and of all that it starts. The state does not know them, and
+// when handoverd is killed they run on: the next one ends what has it, since it begins itself what is still wanted.
+const besideVariable = "HANDOVER_BESIDE"
+
+// besides are the processes that were started so by a handoverd that had the runtime directory.
+func besides(dir *runtimeDir) []int {
+	pids, err := proc.WithVariable(besideVariable + "=" + dir.file("log", besidePrefix))
+	if err != nil {
+		return nil
+	}
+	return pids
+}
+
 // runBeside runs such a program to its end, and ends it and all that it started at
 // the limit or when ctx ends. It returns the end of what it has written; the error is
 // nil only for exit status 0. It is called beside the loop, from a goroutine that Run waits
@@ -50,6 +63,7 @@ func (l *loop) runBeside(ctx context.Context, sh *shim.Spec, fds []int, token st
 		return nil, err
 	}
 	defer func() { _, _ = os.Remove(out.Name()), out.Close() }()
+	sh.Env = setenv(sh.Env, besideVariable, out.Name())
 	fd, closeFD, err := rawAppend(out.Name(), -1, -1)
 	if err != nil {
 		return nil, err

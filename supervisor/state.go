@@ -122,6 +122,9 @@ type Generation struct {
 	StaleEpoll bool         `json:"stale_epoll,omitempty"`
 	AgainAt    proc.Instant `json:"again_at,omitempty"` // drain signal once more, if it still polls then
 
+	// Unheld is until when its number was surely its own, of one that has ended and whose number nobody holds; 0: it
+	// lives, or a zombie holds it, or, in a state file, the time of its writing.
+	Unheld proc.Instant `json:"unheld,omitempty"`
 	Exited bool         `json:"exited,omitempty"`
 	Status uint32       `json:"status,omitempty"` // wait status, once Exited
 	Cut    bool         `json:"cut,omitempty"`    // ended by a signal before it had finished

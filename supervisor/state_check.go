@@ -136,7 +136,7 @@ func (g *Generation) validate() error {
 	}
 	times := []proc.Instant{
 		g.Begun, g.Accepting, g.ReadyAt, g.GateBegan, g.GraceEnds, g.BakeEnds, g.Committed, g.DrainBegan, g.SignalAt, g.TermAt,
-		g.KillAt, g.ReleaseBy, g.Killed, g.EmptyBy, g.AgainAt,
+		g.KillAt, g.ReleaseBy, g.Killed, g.EmptyBy, g.AgainAt, g.Unheld,
 	}
 	if !sound(times...) {
 		return errors.New("a time that cannot be")

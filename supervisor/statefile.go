@@ -17,7 +17,8 @@ import (
 type runtimeDir struct {
 	path string
 	lock *os.File
-	last []byte // the state as last written
+	dir  *os.File // the directory itself: see ours
+	last []byte   // the state as last written
 }
 
 // ErrLocked is returned by Run when another handoverd has the runtime directory.
@@ -36,6 +37,9 @@ func openRuntimeDir(path string) (*runtimeDir, error) {
 		}
 	}
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = regular(f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("runtime_dir: %w", err)
 	}
@@ -47,10 +51,14 @@ func openRuntimeDir(path string) (*runtimeDir, error) {
 		}
 		return nil, fmt.Errorf("runtime_dir %s: %w", path, err)
 	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("runtime_dir: %w", err), f.Close())
+	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // for people; the lock is what counts
 	}
-	return &runtimeDir{path: path, lock: f}, nil
+	return &runtimeDir{path: path, lock: f, dir: dir}, nil
 }
 
 // flock takes an exclusive lock without waiting. Descriptors of regular files
@@ -107,8 +115,11 @@ func (d *runtimeDir) save(s *State, h held) error {
 }
 
 func (d *runtimeDir) replace(name string, b []byte) error {
+	if err := d.ours(); err != nil {
+		return err
+	}
 	tmp := d.file("." + name + ".tmp")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := openTemp(tmp)
 	if err != nil {
 		return err
 	}
@@ -122,6 +133,9 @@ func (d *runtimeDir) replace(name string, b []byte) error {
 	if err := os.Rename(tmp, d.file(name)); err != nil {
 		return err
 	}
+	if d.dir != nil {
+		return d.dir.Sync()
+	}
 	dir, err := os.Open(d.path)
 	if err != nil {
 		return err
@@ -132,11 +146,14 @@ func (d *runtimeDir) replace(name string, b []byte) error {
 // close ends a life in which everything was stopped: there is nothing to adopt.
 func (d *runtimeDir) close(clean bool) error {
 	var err error
-	if clean {
+	if clean && d.ours() == nil {
 		// One that could never be written is none that is left.
 		if err = os.Remove(d.file("state.json")); errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}
+	}
+	if d.dir != nil {
+		err = errors.Join(err, d.dir.Close())
 	}
 	return errors.Join(err, d.lock.Close())
 }

@@ -19,6 +19,9 @@ type Options struct {
 	// Load reads the configuration: at the start and at each reload, from a
 	// goroutine of its own.
 	Load func() (*Config, error)
+	// LoadTop reads what LoadTop does, where Load fails at the start: what an earlier handoverd has left is
+	// taken over all the same. nil: then there is no start.
+	LoadTop func() (*Config, error)
 	// Name is the configuration's name in messages, usually its file.
 	Name string
 	// Dir is what relative directories and commands are resolved against;
@@ -46,6 +49,7 @@ type Options struct {
 type Supervisor struct {
 	opts  Options
 	cfg   *Config
+	fault error            // why the configuration cannot be used; nil: it can
 	calls chan func(*loop) // to the loop
 	done  chan struct{}    // closed when Run returns
 	state atomic.Pointer[snapshot]
@@ -85,9 +89,11 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	cfg, err := opts.Load()
 	if err != nil {
-		return nil, err
+		if cfg = opts.takesOver(); cfg == nil {
+			return nil, err
+		}
 	}
-	return &Supervisor{opts: opts, cfg: cfg, calls: make(chan func(*loop)), done: make(chan struct{})}, nil
+	return &Supervisor{opts: opts, cfg: cfg, fault: err, calls: make(chan func(*loop)), done: make(chan struct{})}, nil
 }
 
 // Config is the configuration as New read it.

@@ -132,6 +132,9 @@ func (l *loop) adoptActivated(missing map[string]heldSocket, out map[string]*fdp
 
 // unclaimed names what systemd passes and no configured socket has the name of.
 func (l *loop) unclaimed() {
+	if l.s.fault != nil {
+		return // what is configured is not known
+	}
 	for _, p := range l.passed {
 		named := false
 		for _, svc := range l.s.cfg.Services {

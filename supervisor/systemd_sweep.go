@@ -57,6 +57,9 @@ func Sweep(ctx context.Context, dir string, grace time.Duration) (*SweepReport, 
 		return nil, err
 	}
 	saved, stateErr := d.readState(boot, pidns)
+	if errors.Is(stateErr, ErrLocked) {
+		return nil, errors.Join(stateErr, d.close(false))
+	}
 	if stateErr != nil {
 		saved = nil // of another boot, or not to be believed: what runs here is found by its environment
 	}
@@ -114,6 +117,11 @@ func (s *sweeping) findKeeper() {
 	defer func() { _ = c.Close() }()
 	held, err := c.TakeAll(takeLimit)
 	closeFDs(held)
+	fd := keeper.Open(c.PID(), s.dir.path)
+	if fd < 0 {
+		return // it is not seen here
+	}
+	defer func() { _ = unix.Close(fd) }()
 	if started, startErr := proc.StartTime(c.PID()); err == nil && startErr == nil {
 		s.keeper = heldProcess{PID: c.PID(), StartTime: started}
 	}
@@ -165,7 +173,7 @@ func (s *sweeping) pass(sig unix.Signal) (left []int, err error) {
 			}
 		}
 	}
-	for _, pid := range strays(s.dir.file("notify")) {
+	for _, pid := range append(strays(s.dir.file("notify")), besides(s.dir)...) {
 		started, err := proc.StartTime(pid)
 		if err == nil && !slices.Contains(left, pid) && s.signal(pid, started, sig, Swept{PID: pid}) {
 			left = append(left, pid)

@@ -168,6 +168,10 @@ func (m *machine) told(e event) {
 			return
 		}
 		g.ReadyAt, g.ReadyBy = m.now, e.By
+	case evUnheld: // its pidfd says so
+		if _, g := m.process(e.at); g != nil && g.Unheld == 0 {
+			g.Unheld = e.Until
+		}
 	case evExtend:
 		if _, g := m.process(e.at); g != nil && g.Phase == PhaseStarting && e.By > 0 {
 			g.GraceEnds = max(g.GraceEnds, m.now.Add(e.By))

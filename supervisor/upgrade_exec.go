@@ -56,6 +56,11 @@ func (l *loop) handOver(command int) (*handedOver, map[string]int, error) {
 	if err := control(l.dir.lock, func(fd int) error { return add(handedLock, fd) }); err != nil {
 		return nil, fds, err
 	}
+	if l.dir.dir != nil {
+		if err := control(l.dir.dir, func(fd int) error { return add(handedDir, fd) }); err != nil {
+			return nil, fds, err
+		}
+	}
 	for _, v := range l.s.served {
 		if err := control(syscall.Conn(v.fileListener), func(fd int) error { return add(handedListen+v.name, fd) }); err != nil {
 			return nil, fds, err

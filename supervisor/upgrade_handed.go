@@ -30,6 +30,7 @@ const handedFormat = 1
 // that they have in the keeper.
 const (
 	handedLock   = "lock"
+	handedDir    = "runtime directory"
 	handedOld    = "old image"
 	handedFault  = "fault"
 	handedAnswer = "answer"
@@ -214,7 +215,14 @@ func (h *Handed) runtimeDir(path string) (*runtimeDir, error) {
 	if err := flock(f); err != nil { // a no-op where this open file has it
 		return nil, errors.Join(err, f.Close())
 	}
-	return &runtimeDir{path: path, lock: f}, nil
+	d := &runtimeDir{path: path, lock: f}
+	if fd, ok, err = h.take(handedDir); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if ok {
+		d.dir = os.NewFile(uintptr(fd), path)
+	}
+	return d, nil
 }
 
 // saved is the state that was handed over.

@@ -161,7 +161,8 @@ func startRehearsal(b *chosenBinary, args, environ []string, files []uintptr) (i
 	// The child executes it by the number that it has there. Any other may be taken by
 	// what package syscall moves out of the way of the files before.
 	pid, err := syscall.ForkExec(fdPath(len(files)), args, &syscall.ProcAttr{
-		Env: environ, Files: append(files, uintptr(b.fd)), Sys: &syscall.SysProcAttr{Setsid: true},
+		Env: environ, Files: append(files, uintptr(b.fd)), // It has a copy of the lock: a handoverd that is killed meanwhile could not be followed by another one.
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL},
 	})
 	return pid, os.NewSyscallError("fork/exec "+b.path, err)
 }

@@ -40,7 +40,8 @@ func (l *loop) takeOver() (*evRestored, error) {
 	if err != nil {
 		return back, err
 	}
-	l.state, l.config, l.manager.restored = saved.State, l.s.cfg, true
+	l.state, l.manager.restored = saved.State, true
+	l.config = l.running()
 	if l.passed, err = h.takePassed(); err != nil {
 		return back, err
 	}

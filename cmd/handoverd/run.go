@@ -30,7 +30,7 @@ handoverd itself (see handoverd upgrade).
 
 Exit codes:
   0  stopped, nothing was cut off
-  1  could not start: nothing is left running
+  1  could not start: nothing that it started is left running, and what a killed one has left serves on
   2  wrong arguments
   3  stopped, and something had to be cut off at its deadline: the log names it
   4  stopped because a program crashed again and again (on_crash_loop = "exit")`,
@@ -44,7 +44,11 @@ Exit codes:
 			if err != nil {
 				return usage(err)
 			}
-			return serve(e, load, name)
+			var top func() (*supervisor.Config, error)
+			if len(listen) == 0 && len(args) == 0 {
+				top = func() (*supervisor.Config, error) { return supervisor.LoadTop(name) }
+			}
+			return serve(e, load, top, name)
 		},
 	}
 	f := cmd.Flags()
@@ -97,7 +101,7 @@ func source(file string, listen []string, flags supervisor.FlagOptions, args []s
 }
 
 // serve runs the supervisor beside the main thread, which starts its children.
-func serve(e *env, load func() (*supervisor.Config, error), name string) error {
+func serve(e *env, load, top func() (*supervisor.Config, error), name string) error {
 	if e.getenv("GOGC") == "" {
 		// It idles nearly always, and its heap is small: to collect it earlier costs nothing that is seen, and saves 2 MiB.
 		debug.SetGCPercent(50)
@@ -113,7 +117,7 @@ func serve(e *env, load func() (*supervisor.Config, error), name string) error {
 	}
 	figures := newMetrics(log)
 	s, err := supervisor.New(supervisor.Options{
-		Load: load, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
+		Load: load, LoadTop: top, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
 		Metrics: figures.handler, Manager: serviceManager(e.getenv, log),
 		Self: supervisor.SelfOptions{
 			Args: os.Args, Environ: environ(), Hold: holdSignals, Flush: lines.flush, Handed: e.handed.handed(),
