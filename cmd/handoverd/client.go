@@ -132,6 +132,8 @@ func (e *reachError) Error() string {
 		remedy = "the handoverd that made it is gone: handoverd run starts one, which takes over programs that were left running; handoverd sweep ends them"
 	case errors.Is(err, fs.ErrPermission):
 		remedy = "only root and the user that handoverd runs as may use it"
+	case errors.Is(err, context.DeadlineExceeded):
+		remedy = "it does not answer, and its programs serve on: one that hangs can be killed (SIGKILL), and the next handoverd run takes them over"
 	default:
 		return fmt.Sprintf("control socket %s: %v", e.path, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -18,6 +19,10 @@ import (
 
 // TestReachError wants path, errno and remedy, which differs.
 func TestReachError(t *testing.T) {
+	slow := (&reachError{"/run/x/control.sock", context.DeadlineExceeded}).Error()
+	if want := "control socket /run/x/control.sock: context deadline exceeded: it does not answer, and its programs serve on"; !strings.HasPrefix(slow, want) {
+		t.Errorf("%q, want %q", slow, want)
+	}
 	for _, c := range []struct {
 		errno syscall.Errno
 		is    error
