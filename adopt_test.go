@@ -243,39 +243,6 @@ func TestConfigDiffers(t *testing.T) {
 	s.Stop()
 }
 
-// TestTakenOverAfterAMistake: with a mistake in its file a start takes nothing over, says where the mistake is, and leaves
-// everything as it was: the programs serve, and a start with the mistake mended goes on with them.
-func TestTakenOverAfterAMistake(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, childService{})
-	generation, pid := s.Serving("web")
-	fresh := s.fresh(s.address("web", "http"))
-	good, err := os.ReadFile(s.ConfigFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Kill()
-	if err := os.WriteFile(s.ConfigFile(), append([]byte("nonsense = 1\n"), good...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	if code := s.WaitExit(); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	s.WaitLog(s.ConfigFile() + ":1: nonsense: unknown key")
-	fresh.more(50)
-	if err := os.WriteFile(s.ConfigFile(), good, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	s.WaitReady()
-	if g, p := s.Serving("web"); g != generation || p != pid {
-		t.Errorf("generation %d (pid %d) serves, want %d (pid %d)", g, p, generation, pid)
-	}
-	fresh.end()
-	s.Stop()
-}
-
 // TestAdoptedEnds: the end of a program that an earlier handoverd had started is seen, and what it started is ended with
 // it. How it ended is said to be unknown.
 func TestAdoptedEnds(t *testing.T) {
