@@ -252,7 +252,7 @@ func (l *loop) closePrograms() {
 // descriptor, which the program does not find open; and it gets a name in the runtime
 // directory, since the kernel calls a process after the last part of what execve(2) was
 // given. The caller owns nothing of it.
-func (l *loop) choose(c *child, g *Generation, spec *shim.Spec, pass []int) ([]int, error) {
+func (l *loop) choose(c *child, g *Generation, spec *shim.Spec, pass []int) []int {
 	r := l.toRun(g)
 	c.runs = r.is
 	if r.note != "" {
@@ -260,18 +260,20 @@ func (l *loop) choose(c *child, g *Generation, spec *shim.Spec, pass []int) ([]i
 		l.s.hub.send(Event{Kind: "note", Service: c.Service, Generation: c.Gen, Level: "warn", Text: r.note})
 	}
 	if r.fd < 0 {
-		return pass, nil
+		return pass
 	}
 	n := slices.Max(append([]int{firstFD}, spec.Targets...)) + 1
-	folder := l.dir.file("exe", c.String())
-	if err := os.MkdirAll(folder, 0o711); err != nil {
-		return nil, fmt.Errorf("name of the kept program: %w", err)
+	name, folder := fmt.Sprintf("/proc/self/fd/%d", n), l.dir.file("exe", c.String())
+	err := os.MkdirAll(folder, 0o711)
+	if err == nil {
+		c.run = folder
+		spec.Path = filepath.Join(folder, filepath.Base(g.Spec.Path))
+		err = os.Symlink(name, spec.Path)
 	}
-	c.run = folder
-	spec.Path = filepath.Join(folder, filepath.Base(g.Spec.Path))
-	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", n), spec.Path); err != nil {
-		return nil, fmt.Errorf("name of the kept program: %w", err)
+	if err != nil { // for want of space: it runs all the same, by the name of its descriptor
+		spec.Path = name
+		l.log.Warn("no name for the kept program: ps shows its number", "service", c.Service, "gen", c.Gen, "err", err)
 	}
 	spec.Targets, spec.ExecTarget = append(spec.Targets, n), n
-	return append(pass, r.fd), nil
+	return append(pass, r.fd)
 }

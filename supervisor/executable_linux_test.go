@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/handoverd/handover/internal/shim"
 )
 
 // copyOf copies a program to a path of its own.
@@ -233,4 +235,30 @@ func TestDropPrograms(t *testing.T) {
 		t.Errorf("its file is open: %v", err)
 	}
 	p.file, p.copy = -1, -1 // closed
+}
+
+// Where its name cannot be made, for want of space, what is kept runs all the same.
+func TestChooseWithoutAName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	copyOf(t, "true", path)
+	l, p := keptProgramAt(t, path)
+	copyOf(t, "false", path+".new")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	l.s, l.dir = &Supervisor{}, &runtimeDir{path: t.TempDir()}
+	c, spec := &child{at: at{"web", 2}}, &shim.Spec{Path: path, Targets: []int{3, 4}}
+	g := &Generation{Spec: &Spec{Path: path}, Executable: p.is}
+	pass := l.choose(c, g, spec, []int{10, 11})
+	if named, err := os.Readlink(spec.Path); err != nil || named != "/proc/self/fd/5" || filepath.Base(spec.Path) != "program" {
+		t.Errorf("it is executed as %s, %q (%v)", spec.Path, named, err)
+	}
+	if len(pass) != 3 || pass[2] != p.file || spec.ExecTarget != 5 {
+		t.Errorf("given %v at %v, to be executed %d", pass, spec.Targets, spec.ExecTarget)
+	}
+	l.dir = &runtimeDir{path: path} // no directory: nothing can be made in it
+	spec = &shim.Spec{Path: path, Targets: []int{3, 4}}
+	if pass := l.choose(c, g, spec, []int{10, 11}); spec.Path != "/proc/self/fd/5" || len(pass) != 3 {
+		t.Errorf("without a name: %s, given %v", spec.Path, pass)
+	}
 }

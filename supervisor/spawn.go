@@ -109,9 +109,7 @@ func (l *loop) start(svc *Service, g *Generation) (_ *child, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if pass, err = l.choose(c, g, spec, pass); err != nil {
-		return nil, err
-	}
+	pass = l.choose(c, g, spec, pass)
 	filesAsAtStart(spec)
 	_, err = l.reaper.Start(func() (int, error) {
 		var startErr error
