@@ -97,11 +97,22 @@ func (l *loop) justMended(key string) bool {
 	return false
 }
 
-// mendIn has a socket looked at after a while, once however often it is asked for.
+// mendIn has a socket looked at after a while, or earlier if that was asked for.
 func (l *loop) mendIn(key string, after time.Duration) {
-	if l.sockets.mending[key] == nil {
-		l.sockets.mending[key] = time.AfterFunc(after, func() { l.call(func() { l.mendLater(key) }) })
+	due, m := proc.Now().Add(after), l.sockets.mending[key]
+	if m.timer != nil && m.due <= due {
+		return
 	}
+	if m.timer != nil {
+		m.timer.Stop() // one that runs already looks once more
+	}
+	l.sockets.mending[key] = mending{due, time.AfterFunc(after, func() { l.call(func() { l.mendLater(key) }) })}
+}
+
+// mending is when a socket is looked at again.
+type mending struct {
+	due   proc.Instant
+	timer *time.Timer
 }
 
 func (l *loop) mendLater(key string) {

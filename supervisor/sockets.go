@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/handoverd/handover/fdpass"
 	"github.com/handoverd/handover/internal/proc"
@@ -22,7 +21,7 @@ type socketTable struct {
 	leaving map[string]*leaving // still open, on its way out, and not in open
 
 	mended  map[string]proc.Instant // by key: when it was mended last
-	mending map[string]*time.Timer  // by key: it is looked at again
+	mending map[string]mending      // by key: it is looked at again
 	told    map[*fdpass.Socket]bool // that they cannot be mended
 	repairs map[string]repairs      // by service
 }
@@ -30,7 +29,7 @@ type socketTable struct {
 func newSocketTable(log *slog.Logger, paths *pathWatcher, harm *harmWatcher) *socketTable {
 	return &socketTable{
 		log: log, paths: paths, harm: harm, open: map[string]*fdpass.Socket{}, leaving: map[string]*leaving{},
-		mended: map[string]proc.Instant{}, mending: map[string]*time.Timer{}, told: map[*fdpass.Socket]bool{},
+		mended: map[string]proc.Instant{}, mending: map[string]mending{}, told: map[*fdpass.Socket]bool{},
 		repairs: map[string]repairs{},
 	}
 }

@@ -20,11 +20,13 @@ func TestShimDied(t *testing.T) {
 	}{
 		{"killed by SIGKILL", nil, "killed by SIGKILL", nil},
 		{
-			"exit status 2", []string{"runtime: epollcreate failed with 24", "fatal error: runtime: netpollinit failed", "", "goroutine 1 …"},
+			"exit status 2",
+			[]string{"runtime: epollcreate failed with 24", "fatal error: runtime: netpollinit failed", "", "goroutine 1 …"},
 			"exit status 2: runtime: epollcreate failed with 24: too many open files", unix.EMFILE,
 		},
 		{
-			"exit status 2", []string{"runtime: failed to create new OS thread (have 2 already; errno=11)", "fatal error: newosproc"},
+			"exit status 2",
+			[]string{"runtime: failed to create new OS thread (have 2 already; errno=11)", "fatal error: newosproc"},
 			"exit status 2: runtime: failed to create new OS thread (have 2 already; errno=11): resource temporarily unavailable", unix.EAGAIN,
 		},
 		{"exit status 2", []string{"fatal error: runtime: cannot allocate memory", "x"}, "exit status 2: fatal error: runtime: cannot allocate memory", nil},
