@@ -48,3 +48,45 @@ func TestPagesAreReachable(t *testing.T) {
 		}
 	}
 }
+
+// TestFailuresAreShown: what docs/FAILURES.md names as its proof is there: tests, scripts of the command, scenarios of make systemd.
+func TestFailuresAreShown(t *testing.T) {
+	read := func(pattern string) string {
+		t.Helper()
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		var all strings.Builder
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+		return all.String()
+	}
+	page := read("docs/FAILURES.md")
+	tests := read("*_test.go") + read("supervisor/*_test.go") + read("cmd/handoverd/*_test.go")
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(page, -1)
+	for _, name := range named {
+		if !strings.Contains(tests, "\nfunc "+name+"(") {
+			t.Errorf("there is no test %s", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`\b\w+\.txtar`).FindAllString(page, -1) {
+		if _, err := os.Stat("cmd/handoverd/testdata/script/" + name); err != nil {
+			t.Error(err)
+		}
+	}
+	scenarios := read(".ci/systemd")
+	for _, m := range regexp.MustCompile(`make systemd: (\w+)`).FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(scenarios, "\nscenario_"+m[1]+"()") {
+			t.Errorf("make systemd has no scenario %s", m[1])
+		}
+	}
+	if len(named) < 40 {
+		t.Errorf("only %d tests were found in the page", len(named))
+	}
+}
