@@ -39,6 +39,11 @@ func init() {
 		time.Sleep(time.Hour)
 	}
 }
+
+func slow() {
+	_, _ = os.Stderr.WriteString("it takes its time\n")
+	time.Sleep(2 * time.Second)
+}
 `},
 	{"supervisor/state_version.go", "package supervisor\n", "package supervisor\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"time\"\n)\n"},
 	{"supervisor/upgrade_take.go", "	taken, err := h.takeKept()\n", `	taken, err := h.takeKept()
@@ -50,6 +55,9 @@ func init() {
 		return back, errors.New("a fault of its restore")
 	case called("late-exit"):
 		os.Exit(7)
+	case called("late-slow"):
+		slow()
+		return back, errors.New("a fault of its restore, in the end")
 	}
 `},
 	{"supervisor/upgrade_take.go", "	h := l.up.handed\n	if h == nil {\n		return\n	}\n	l.up.handed = nil\n", `	h := l.up.handed
@@ -220,6 +228,29 @@ func TestUpgradeLate(t *testing.T) {
 	fresh.more(50)
 	fresh.end()
 	s.Stop()
+}
+
+// TestUpgradeStopped: a SIGTERM that comes while a new image restores, and which it cannot obey since it goes back, is obeyed
+// by the image before it.
+func TestUpgradeStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{})
+	upgrade := s.commanding("upgrade", "--binary", wrong(t, "late-slow"))
+	s.WaitLog("it takes its time")
+	s.Signal(unix.SIGTERM)
+	if code := s.WaitExit(); code != 0 {
+		t.Errorf("handoverd exited with %d", code)
+	}
+	<-upgrade.done
+	if left := s.Left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if !strings.Contains(s.Log(), "a fault of its restore, in the end") {
+		t.Error("the log does not say that the new image has gone back")
+	}
 }
 
 // TestUpgradeExecFails: an execve that fails, after all, changes nothing: neither the limit of open files, which package

@@ -49,6 +49,7 @@ func forward(from <-chan os.Signal, to chan<- os.Signal, done <-chan struct{}, o
 	for {
 		select {
 		case s := <-from:
+			caught.note(s)
 			select {
 			case to <- s:
 			case <-done:

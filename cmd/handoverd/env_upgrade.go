@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 
+	"github.com/handoverd/handover/internal/signals"
 	"github.com/handoverd/handover/supervisor"
 )
 
@@ -10,7 +11,9 @@ import (
 // not for what this one starts.
 func handedText() string {
 	text := os.Getenv(supervisor.UpgradeVariable)
-	_ = os.Unsetenv(supervisor.UpgradeVariable) // it fails for no name like this
+	for _, name := range []string{supervisor.UpgradeVariable, signals.Variable} {
+		_ = os.Unsetenv(name) // it fails for no name like these
+	}
 	return text
 }
 

@@ -61,12 +61,16 @@ func (h *handedOver) back(reason error) {
 		return
 	}
 	h.once.Do(func() {
-		if _, err := signals.Ignore(); err != nil {
-			reason = errors.Join(reason, err)
+		_, ignored := signals.Ignore()
+		_, deadly := signals.Default()
+		reason = errors.Join(reason, ignored, deadly)
+		environ := h.environ
+		if sig := caught.unobeyed(); sig != 0 {
+			environ = append(slices.Clone(environ), fmt.Sprintf("%s=%d", signals.Variable, sig))
 		}
 		_, _ = fmt.Fprintf(h.tail.to, "handoverd %s cannot take over, the one before is executed again: %v\n", versionText(), reason)
 		execute := func() {
-			if err := h.Back(h.environ, reason.Error()); err != nil && h.Pending() { // else its first turn has come, after all
+			if err := h.Back(environ, reason.Error()); err != nil && h.Pending() { // else its first turn has come, after all
 				_, _ = fmt.Fprintf(h.tail.to, "handoverd: the one before cannot be executed again: %v; the next start takes over what runs\n", err)
 				os.Exit(exitFailed)
 			}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/handoverd/handover/internal/signals"
@@ -18,13 +20,56 @@ func (mark) Signal()        {}
 
 var _ os.Signal = mark{}
 
+// caught are the signals that have come. Until the first turn of an image none of them is obeyed.
+var caught caughtSignals
+
+type caughtSignals struct{ set atomic.Uint64 }
+
+func (c *caughtSignals) note(sig os.Signal) {
+	if n, ok := sig.(syscall.Signal); ok {
+		c.set.Or(1 << n)
+	}
+}
+
+// unobeyed is what an image that goes back passes on to the one before it: a request to stop, 0 without one.
+func (c *caughtSignals) unobeyed() syscall.Signal {
+	signals.Settle()
+	for _, channel := range signals.Channels() {
+		select {
+		case sig := <-channel:
+			c.note(sig)
+		default:
+		}
+	}
+	set := c.set.Load()
+	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT} {
+		if set&(1<<sig) != 0 {
+			return sig
+		}
+	}
+	return 0
+}
+
 // holdSignals has those ignored that would end the next image before it asks for them.
-// quiet: all that came before have been obeyed.
+// quiet: all that came before have been obeyed. Then SIGTERM and SIGQUIT, of which none has to be lost, end this
+// image as they would the next.
 func holdSignals() (release func(), quiet bool) {
 	restore, err := signals.Ignore()
 	if err != nil {
 		return func() {}, false
 	}
+	if !obeyed() {
+		return restore, false
+	}
+	catch, err := signals.Default()
+	if err != nil {
+		return restore, false
+	}
+	return func() { catch(); restore() }, obeyed() // one may have come in between
+}
+
+// obeyed reports whether every signal that came before has been obeyed.
+func obeyed() bool {
 	signals.Settle()
 	channels := signals.Channels()
 	passed := make(chan struct{}, len(channels))
@@ -32,7 +77,7 @@ func holdSignals() (release func(), quiet bool) {
 		select {
 		case c <- mark{passed}:
 		default: // full: they have not been obeyed
-			return restore, false
+			return false
 		}
 	}
 	late := time.After(quietLimit)
@@ -45,8 +90,8 @@ func holdSignals() (release func(), quiet bool) {
 		select {
 		case <-passed:
 		case <-late:
-			return restore, false
+			return false
 		}
 	}
-	return restore, true
+	return true
 }
