@@ -86,6 +86,26 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestSweepElsewhere: in a directory in which no handoverd was, nothing is made and nothing is removed.
+func TestSweepElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	d.Dir = t.TempDir()
+	file := filepath.Join(d.Dir, "terminations.json")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := sweep(t, d, "", "", ""); code != 0 || text != "nothing was left running\n" {
+		t.Errorf("exit %d, %s", code, text)
+	}
+	if entries, err := os.ReadDir(d.Dir); err != nil || len(entries) != 1 {
+		t.Errorf("in the directory are %v now (%v)", entries, err)
+	}
+}
+
 // TestSweepHard: without a state it finds programs by their environment, and the keeper by its socket, also one that ignores SIGTERM and one that has
 // left its session; a program that is not handoverd's lives on.
 func TestSweepHard(t *testing.T) {

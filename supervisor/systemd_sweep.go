@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -37,11 +38,11 @@ type Swept struct {
 // after it was compared with the state by its start time, or by its environment.
 //
 // It takes the lock, so a living handoverd is an error that wraps ErrLocked, and
-// nothing is touched. Where dir is missing there is nothing to do. ctx ends it early,
-// with what is left by then.
+// nothing is touched. Where dir is missing, or no handoverd was ever in it, there is nothing
+// to do. ctx ends it early, with what is left by then.
 func Sweep(ctx context.Context, dir string, grace time.Duration) (*SweepReport, error) {
 	report := &SweepReport{Ended: []Swept{}}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	if !used(dir) {
 		return report, nil
 	}
 	boot, err := proc.BootID()
@@ -78,6 +79,15 @@ func Sweep(ctx context.Context, dir string, grace time.Duration) (*SweepReport, 
 		c.release()
 	}
 	return report, errors.Join(stateErr, err, d.close(err == nil))
+}
+
+// used reports whether a handoverd was in the directory, as far as can be told. Nothing is made
+// in one of somebody else.
+func used(dir string) bool {
+	return slices.ContainsFunc([]string{"lock", "state.json", "notify"}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // sweeping is one call of Sweep.
