@@ -19,9 +19,7 @@ func nextDeadline(s *State, now proc.Instant) proc.Instant {
 			consider(svc.Restart.At)
 		}
 		consider(svc.lameDeadlines()...)
-		if g := svc.Serving(); g != nil && svc.Looping {
-			consider(g.Committed.Add(steadyAfter))
-		}
+		consider(svc.steadyAt())
 		for _, g := range svc.Generations {
 			consider(g.deadlines()...)
 			if g.Untold && g.Held && len(g.Leaving) == 0 {

@@ -467,9 +467,9 @@ func (w *walk) checkLoop(old, svc *Service, next *State) {
 		if svc.Failures < 1 {
 			w.fail("%s is in a crash loop without a death", svc.Name)
 		}
-		if g := svc.Serving(); g != nil && w.now >= g.Committed.Add(steadyAfter) {
-			w.fail("%s has served since %v and is in a crash loop", svc.Name, g.Committed)
-		}
+	}
+	if g := svc.Serving(); g != nil && w.now >= g.Committed.Add(steadyAfter) && (svc.Looping || svc.Failures > 0) {
+		w.fail("%s has served since %v, and %d deaths count, in a crash loop: %v", svc.Name, g.Committed, svc.Failures, svc.Looping)
 	}
 	if !svc.Looping && svc.Failures > old.Failures && svc.Failures >= cfg.loopAfter() {
 		w.fail("%s has died %d times, and that is no crash loop", svc.Name, svc.Failures)

@@ -74,6 +74,27 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// What died at first, and has served for long since, is good: it can be gone back to, and its deaths do not count any more.
+func TestRollbackToWhatBeganBadly(t *testing.T) {
+	s := newScript(t)
+	s.send(evReload{Request: 1, First: true})
+	s.reqs = 1
+	s.prepared(web(digested("a"))).send(evSpawned{at: g("web", 1), PID: 1}).end(g("web", 1), crash)
+	s.after(time.Second).up(g("web", 2)).after(9 * time.Second)
+	svc := func() *Service { return s.s.Services["web"] }
+	if svc().Failures != 1 {
+		t.Fatalf("after 9 s of serving: %d failures", svc().Failures)
+	}
+	s.after(time.Second)
+	if svc().Failures != 0 || svc().Delay != 0 {
+		t.Errorf("after 10 s of serving: %d failures, the next delay is %v", svc().Failures, svc().Delay)
+	}
+	s.reload().prepared(web(digested("b"))).up(g("web", 3)).any()
+	if p := svc().Previous; p == nil || p.Spec.Digest != "a" {
+		t.Errorf("to go back to: %+v", p)
+	}
+}
+
 // A rollback that fails leaves what serves, and what can be gone back to.
 func TestRollbackFails(t *testing.T) {
 	s := serving(t, web(digested("a"))).reload().prepared(web(digested("b"))).upAs(g("web", 2), nil).any()

@@ -1,6 +1,10 @@
 package supervisor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/handoverd/handover/internal/proc"
+)
 
 // What restart.on_crash_loop may say.
 const (
@@ -84,13 +88,25 @@ func (svc *Service) closed() bool {
 		svc.Serving() == nil && svc.coming() == nil
 }
 
-// loopOver ends a crash loop when the program has served for long enough.
-func (m *machine) loopOver(svc *Service) bool {
+// steadyAt is when the count of deaths ends, if what serves goes on until then; 0: there
+// is none, or nothing serves.
+func (svc *Service) steadyAt() proc.Instant {
 	g := svc.Serving()
-	if !svc.Looping || g == nil || !m.due(g.Committed.Add(steadyAfter)) {
+	if g == nil || svc.Failures == 0 && svc.Delay == 0 && !svc.Looping {
+		return 0
+	}
+	return g.Committed.Add(steadyAfter)
+}
+
+// loopOver ends the count of deaths, and a crash loop, when the program has served for
+// long enough.
+func (m *machine) loopOver(svc *Service) bool {
+	if !m.due(svc.steadyAt()) {
 		return false
 	}
-	m.note(svc, g, "info", "the crash loop is over: it has served for %v", steadyAfter)
+	if svc.Looping {
+		m.note(svc, svc.Serving(), "info", "the crash loop is over: it has served for %v", steadyAfter)
+	}
 	svc.steady()
 	return true
 }
