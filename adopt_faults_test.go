@@ -112,7 +112,13 @@ func TestConfigUnusable(t *testing.T) {
 		t.Errorf("process %d serves, want %d", now, pid)
 	}
 	s.WaitLog("the configuration cannot be used")
+	if note := s.Status().ConfigNote; !strings.HasPrefix(note, "it cannot be used") || !strings.Contains(note, "expected") {
+		t.Errorf("of the file: %q", note)
+	}
 	s.refused("expected") // what the parser says
+	if note := s.Status().ConfigNote; !strings.HasPrefix(note, "the last reload was refused: ") {
+		t.Errorf("of the file: %q", note)
+	}
 	s.kill("web")
 	s.WaitStatus("generation 2 serves", func(st *supervisor.Status) bool {
 		g := st.Services[0].Generations

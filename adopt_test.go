@@ -234,12 +234,15 @@ func TestConfigDiffers(t *testing.T) {
 	s.Start()
 	s.WaitReady()
 	s.WaitLog("config differs")
-	if st := s.Status(); st.Digest != digest {
-		t.Errorf("digest %s, want that of what runs, %s", st.Digest, digest)
+	if st := s.Status(); st.Digest != digest || !strings.Contains(st.ConfigNote, "edited while no handoverd ran") {
+		t.Errorf("digest %s, want that of what runs, %s; and of the file: %q", st.Digest, digest, st.ConfigNote)
 	}
 	s.fails("exit status 3 before it was ready")
 	s.configure(childService{})
 	s.MustReload()
+	if note := s.Status().ConfigNote; note != "" {
+		t.Errorf("of the file that runs: %q", note)
+	}
 	s.Stop()
 }
 

@@ -27,15 +27,8 @@ func LoadTop(path string) (*Config, error) {
 	if err != nil {
 		return nil, &ConfigError{File: path, Err: err}
 	}
-	var top []byte
-	for line := range bytes.Lines(text) {
-		if bytes.HasPrefix(bytes.TrimSpace(line), []byte{'['}) {
-			break
-		}
-		top = append(top, line...)
-	}
 	doc := map[string]any{}
-	md, err := toml.Decode(string(top), &doc)
+	md, err := toml.Decode(beforeTables(text), &doc)
 	if err != nil {
 		return nil, syntaxError(path, err)
 	}
@@ -48,9 +41,22 @@ func LoadTop(path string) (*Config, error) {
 	return c, nil
 }
 
+// beforeTables is what stands before the first table.
+func beforeTables(text []byte) string {
+	var top []byte
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(bytes.TrimSpace(line), []byte{'['}) {
+			break
+		}
+		top = append(top, line...)
+	}
+	return string(top)
+}
+
 // RuntimeDir is the runtime_dir of the file at path, or the default. It looks
 // at nothing else of the file: whoever wants to talk to a running handoverd must
-// be able to while its file is being edited. Errors are *ConfigErrors.
+// be able to while its file is being edited, also where that is no TOML at the moment,
+// as long as what stands before its first table is. Errors are *ConfigErrors.
 func RuntimeDir(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,8 +66,14 @@ func RuntimeDir(path string) (string, error) {
 	var doc struct {
 		RuntimeDir string `toml:"runtime_dir"`
 	}
-	if _, err := toml.NewDecoder(io.LimitReader(f, maxConfigSize)).Decode(&doc); err != nil {
-		return "", syntaxError(path, err)
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigSize))
+	if err != nil {
+		return "", &ConfigError{File: path, Err: err}
+	}
+	if _, err := toml.Decode(string(text), &doc); err != nil {
+		if _, topErr := toml.Decode(beforeTables(text), &doc); topErr != nil {
+			return "", syntaxError(path, err)
+		}
 	}
 	if doc.RuntimeDir == "" {
 		return DefaultRuntimeDir(""), nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -21,7 +22,7 @@ func (s *Supervisor) serveHTTP() error {
 	admin := http.NewServeMux()
 	admin.Handle("GET /ready", health)
 	admin.Handle("GET /healthz", health)
-	admin.HandleFunc("GET /status", s.serveStatus)
+	admin.HandleFunc("GET /status", s.serveOpenStatus)
 	if s.opts.Metrics != nil {
 		admin.Handle("GET /metrics", s.opts.Metrics)
 	}
@@ -83,4 +84,15 @@ func (s *Supervisor) healthz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+}
+
+// serveOpenStatus is for whoever reaches the admin address: what is wrong with the file may quote what stands in it.
+func (s *Supervisor) serveOpenStatus(w http.ResponseWriter, r *http.Request) {
+	st, err := s.Status(r.Context())
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, "stopping", err)
+		return
+	}
+	st.ConfigNote, _, _ = strings.Cut(st.ConfigNote, ": ")
+	writeJSON(w, http.StatusOK, st)
 }

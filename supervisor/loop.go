@@ -22,6 +22,7 @@ type loop struct {
 
 	state    State
 	config   *Config      // last applied
+	note     string       // why the file is not what runs, for the status; "": nothing is known against it
 	turned   proc.Instant // when the last turn was
 	pending  []event      // made by actions, handled before anything from outside
 	children map[at]*child
@@ -382,12 +383,14 @@ func (l *loop) install(p *preparation, r prepared) {
 		l.sockets.add(r.bound)
 		maps.Copy(l.sources, r.from)
 		l.config = r.config
+		p.noted("")
 	} else {
 		if l.config == nil { // the first start: there is nothing to go on with, and Run says why
 			l.fault = errors.New(r.event.Fault)
 			l.code, l.exit = 1, true
 		} else {
 			l.log.Error("reload refused, nothing was changed", "job", r.event.Job, "err", r.event.Fault)
+			p.noted("the last reload was refused: " + r.event.Fault)
 		}
 	}
 	l.queue(r.event)

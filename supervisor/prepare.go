@@ -80,6 +80,13 @@ func (p *preparation) run() {
 	p.loop.call(func() { p.loop.install(p, r) })
 }
 
+// noted says in the status what is to be known of the file, unless it was not read.
+func (p *preparation) noted(text string) {
+	if p.specs == nil {
+		p.loop.note = text
+	}
+}
+
 // refuse leaves nothing of what was prepared.
 func (r *prepared) refuse(err error) {
 	for key, s := range r.bound {

@@ -93,9 +93,11 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 	switch {
 	case l.s.fault != nil:
 		l.log.Error("the configuration cannot be used: what runs goes on as it was started, and a reload is refused until the file is mended", "err", l.s.fault)
+		l.note = "it cannot be used, and what runs goes on as it was started: " + l.s.fault.Error()
 	case l.state.Digest != l.s.cfg.Digest:
 		l.log.Warn("config differs: what runs goes on as it was started, and nothing is reloaded until somebody asks",
 			"running", l.state.Digest, "file", l.s.cfg.Digest)
+		l.note = "it was edited while no handoverd ran, and what runs goes on as it was started: a reload applies it"
 	}
 	return &back
 }

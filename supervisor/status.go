@@ -29,8 +29,9 @@ func (l *loop) publish() {
 type Status struct {
 	PID        int             `json:"pid"`
 	Version    string          `json:"version,omitempty"`
-	Config     string          `json:"config,omitempty"` // name of the file
-	Digest     string          `json:"digest,omitempty"` // of the file last applied
+	Config     string          `json:"config,omitempty"`      // name of the file
+	Digest     string          `json:"digest,omitempty"`      // of the file last applied
+	ConfigNote string          `json:"config_note,omitempty"` // why the file is not what runs
 	RuntimeDir string          `json:"runtime_dir"`
 	Ready      bool            `json:"ready"` // every service serves, and no stop is under way
 	Stopping   bool            `json:"stopping,omitempty"`
@@ -161,7 +162,7 @@ func (l *loop) status() *Status {
 	l.setRight()
 	l.publish()
 	st := &Status{
-		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest,
+		PID: os.Getpid(), Version: l.opts.Version, Config: l.opts.Name, Digest: l.state.Digest, ConfigNote: l.note,
 		RuntimeDir: l.dir.path, Ready: l.s.Ready(""), Stopping: l.state.Stop != nil, Reaped: l.reaper.Reaped(),
 		Followers: l.s.hub.size(),
 		Services:  []ServiceStatus{}, Keeper: l.keeperStatus(), Store: l.storeStatus(),

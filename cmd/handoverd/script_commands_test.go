@@ -36,7 +36,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"exits":    cmdExits,    // exits CODE PROGRAM ARG…: runs it and wants this exit code
 	"ended":    cmdEnded,    // ended CODE: waits until the daemon has ended, with this exit code
 	"get":      cmdGet,      // get SERVICE SOCKET: stdout is the generation that answers
-	"metrics":  cmdMetrics,  // metrics PORT: stdout is what /metrics shows
+	"metrics":  cmdMetrics,  // metrics PORT [PATH]: stdout is what /metrics shows, or another page
 	"addr":     cmdAddr,     // addr VARIABLE SERVICE SOCKET: where the socket is bound
 	"closed":   cmdClosed,   // closed HOST:PORT: waits until a connection is refused
 	"occupy":   cmdOccupy,   // occupy VARIABLE: a port of 127.0.0.1 that somebody else listens on
@@ -248,7 +248,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "metric":
 		poll(ts, what, func() error {
-			text, err := scrape(args[1])
+			text, err := page(args[1], "/metrics")
 			if err == nil && !strings.Contains(text, "\n"+args[2]+"\n") {
 				err = errors.New("another value, or none")
 			}
@@ -293,9 +293,9 @@ func cmdSlay(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("nothing serves")
 }
 
-func scrape(port string) (string, error) {
+func page(port, path string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	res, err := client.Get("http://127.0.0.1:" + port + "/metrics")
+	res, err := client.Get("http://127.0.0.1:" + port + path)
 	if err != nil {
 		return "", err
 	}
@@ -308,7 +308,11 @@ func scrape(port string) (string, error) {
 }
 
 func cmdMetrics(ts *testscript.TestScript, _ bool, args []string) {
-	text, err := scrape(args[0])
+	path := "/metrics"
+	if len(args) > 1 {
+		path = args[1]
+	}
+	text, err := page(args[0], path)
 	ts.Check(err)
 	_, err = io.WriteString(ts.Stdout(), text)
 	ts.Check(err)

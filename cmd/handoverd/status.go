@@ -57,6 +57,9 @@ func printStatus(out io.Writer, st *supervisor.Status) error {
 	}
 	fmt.Fprintf(out, "handoverd %s, pid %d, %s, %s\n", st.Version, st.PID, st.RuntimeDir, state)
 	fmt.Fprintf(out, "configuration %s, digest %s\n", st.Config, st.Digest)
+	if st.ConfigNote != "" {
+		fmt.Fprintf(out, "warning: this file: %s\n", st.ConfigNote)
+	}
 	if st.StateError != "" {
 		fmt.Fprintf(out, "warning: the state file cannot be written: %s\n", st.StateError)
 	}

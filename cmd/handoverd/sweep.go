@@ -54,7 +54,7 @@ ended, or a handoverd lives; 2 wrong arguments.`,
 				}
 			}
 			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !asJSON {
-				_, err := fmt.Fprintf(e.stdout, "nothing was left running: no handoverd has had %s as its runtime directory\n", dir)
+				_, err := fmt.Fprintf(e.stdout, "nothing was left running: there is no runtime directory %s\n", dir)
 				return err
 			}
 			report, err := supervisor.Sweep(cmd.Context(), dir, grace)
