@@ -253,6 +253,27 @@ func TestUpgradeStopped(t *testing.T) {
 	}
 }
 
+// TestUpgradeSlow: a new image that does not come to its first turn is gone back from before systemd's watchdog would end
+// handoverd.
+func TestUpgradeSlow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	d := NewDaemon(t)
+	d.Configure(childService{}.toml(t, d))
+	d.startUnder(t, []string{"WATCHDOG_USEC=3000000"})
+	d.WaitReady()
+	s := &scene{Daemon: d, t: t}
+	if code, _, text := s.upgradeTo(wrong(t, "late-slow")); code != 1 || !strings.Contains(text, "it has not come to its first turn within 1s") {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	if st := s.Status(); st.PID != d.PID || !st.Ready {
+		t.Errorf("pid %d (was %d), ready %v", st.PID, d.PID, st.Ready)
+	}
+	d.Stop()
+}
+
 // TestUpgradeExecFails: an execve that fails, after all, changes nothing: neither the limit of open files, which package
 // syscall lowers for it, its own and that of its programs, nor a descriptor.
 func TestUpgradeExecFails(t *testing.T) {

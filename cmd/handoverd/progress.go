@@ -135,7 +135,11 @@ func (p *progress) waiting(st *supervisor.Status, since time.Duration) []string 
 	}
 	for _, j := range st.Reloads {
 		if j.Stage == supervisor.JobRemembered {
-			return []string{fmt.Sprintf("waiting for %s: another reload is under way", shortSeconds(since.Seconds()))}
+			what := "another reload is under way"
+			if st.Upgrade != nil && st.Upgrade.Stage != "" {
+				what = "handoverd itself is being upgraded"
+			}
+			return []string{fmt.Sprintf("waiting for %s: %s", shortSeconds(since.Seconds()), what)}
 		}
 	}
 	return []string{fmt.Sprintf("under way for %s", shortSeconds(since.Seconds()))}

@@ -123,7 +123,7 @@ func reload(ctx context.Context, e *env, c *client, o reloadFlags, services []st
 		fmt.Fprintf(e.stderr, "handoverd: no outcome within %s: the reload goes on, see handoverd status\n", o.timeout)
 		return exitCode(exitTimeout)
 	case errors.As(err, &refused) && refused.Code == "busy":
-		fmt.Fprintln(e.stderr, "handoverd: busy: another reload is under way, or max_draining old generations are draining")
+		fmt.Fprintln(e.stderr, "handoverd: busy: another reload or an upgrade of handoverd is under way, or max_draining old generations are draining")
 		return exitCode(exitBusy)
 	case errors.As(err, &refused) && refused.Code == "nothing":
 		fmt.Fprintln(e.stderr, "handoverd: "+o.nothing(c, services))

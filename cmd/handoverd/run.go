@@ -116,9 +116,10 @@ func serve(e *env, load, top func() (*supervisor.Config, error), name string) er
 		e.handed.thread = thread
 	}
 	figures := newMetrics(log)
+	manager := serviceManager(e.getenv, log)
 	s, err := supervisor.New(supervisor.Options{
 		Load: load, LoadTop: top, Name: name, Log: log, Output: e.stderr, Thread: thread, Version: versionText(),
-		Metrics: figures.handler, Manager: serviceManager(e.getenv, log),
+		Metrics: figures.handler, Manager: manager,
 		Self: supervisor.SelfOptions{
 			Args: os.Args, Environ: environ(), Hold: holdSignals, Flush: lines.flush, Handed: e.handed.handed(),
 		},
@@ -150,7 +151,7 @@ func serve(e *env, load, top func() (*supervisor.Config, error), name string) er
 		code, err = s.Run(context.Background())
 	}()
 	if e.handed != nil {
-		go e.handed.watch(done)
+		go e.handed.watch(done, turnWithin(manager.Watchdog))
 	}
 	go obey(s, log, signals)
 	thread.Serve(done)

@@ -95,7 +95,7 @@ func TestResultText(t *testing.T) {
 	}
 }
 
-// TestProgressWaiting tells the three things that a reload may be waiting for apart.
+// TestProgressWaiting tells the things that a reload may be waiting for apart.
 func TestProgressWaiting(t *testing.T) {
 	of := func(g supervisor.GenerationStatus) supervisor.Status {
 		return supervisor.Status{Services: []supervisor.ServiceStatus{{Name: "a", Generations: []supervisor.GenerationStatus{
@@ -119,6 +119,11 @@ func TestProgressWaiting(t *testing.T) {
 			"its turn",
 			supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRunning}, {Stage: supervisor.JobRemembered}}},
 			"waiting for 3s: another reload is under way",
+		},
+		{
+			"an upgrade",
+			supervisor.Status{Reloads: []supervisor.Job{{Stage: supervisor.JobRemembered}}, Upgrade: &supervisor.UpgradeStatus{ID: 1, Stage: "pre-flight"}},
+			"waiting for 3s: handoverd itself is being upgraded",
 		},
 		{
 			"a gate", of(supervisor.GenerationStatus{Generation: 2, Phase: supervisor.PhaseStarting, Gate: "HTTP status 503"}),

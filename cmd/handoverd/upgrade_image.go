@@ -109,11 +109,20 @@ func (h *handedOver) answer(fault error) error {
 	return nil
 }
 
-// watch goes back when the first turn does not come, or done is closed.
-func (h *handedOver) watch(done <-chan struct{}) {
+// turnWithin is that limit under a manager who ends a process without a sign of life for so long (0: none). The image
+// before has given the last one up to half of that time ago.
+func turnWithin(watchdog time.Duration) time.Duration {
+	if watchdog > 0 {
+		return min(turnLimit, watchdog/3)
+	}
+	return turnLimit
+}
+
+// watch goes back when the first turn does not come within the limit. It ends with done.
+func (h *handedOver) watch(done <-chan struct{}, limit time.Duration) {
 	select {
-	case <-time.After(turnLimit):
-		h.back(fmt.Errorf("it has not come to its first turn within %v", turnLimit))
+	case <-time.After(limit):
+		h.back(fmt.Errorf("it has not come to its first turn within %v", limit))
 	case <-done:
 	}
 }
