@@ -303,9 +303,11 @@ func TestUpgradeExecFails(t *testing.T) {
 		}
 	}
 	programs("at the start")
-	var binary string
+	var binary, digest string
 	var writer *os.File
 	for n := 0; writer == nil; n++ {
+		digest = s.Status().Digest
+		s.edit(fmt.Sprintf("# round %d\n", n))
 		binary = filepath.Join(t.TempDir(), fmt.Sprint("handoverd", n))
 		if err := os.WriteFile(binary, text, 0o755); err != nil {
 			t.Fatal(err)
@@ -318,6 +320,9 @@ func TestUpgradeExecFails(t *testing.T) {
 	if got := openFilesLimit(t, s.PID); got != limit {
 		t.Errorf("limit of open files %q, was %q", got, limit)
 	}
+	s.WaitStatus("the edited configuration serves, as a SIGHUP may have been lost", func(st *supervisor.Status) bool {
+		return st.Digest != digest && st.Ready && len(st.Reloads) == 0 && len(st.Services[0].Generations) == 1
+	})
 	eventually(t, "no more descriptors than before", func() bool { return openFDs(t, s.PID) <= open })
 	s.MustReload()
 	programs("after the execve that failed")

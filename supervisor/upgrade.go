@@ -96,6 +96,7 @@ type upgrading struct {
 	resting  bool                   // nothing new is begun beside the loop
 	rested   bool                   // and the servers have answered
 	said     bool                   // that it is about to be executed
+	held     bool                   // signals were held meanwhile
 	resume   context.CancelFunc     // ends that
 	handed   *Handed                // until the first turn
 	dry      bool                   // this is a pre-flight: nothing is done to what others have
@@ -187,6 +188,10 @@ func (l *loop) stepUpgrade() {
 	self := l.state.Self
 	switch {
 	case self == nil && up.cancel != nil:
+		if up.held {
+			l.readers.Add(1) // Run waits for it
+			go l.lookAtConfig()
+		}
 		up.end()
 	case self != nil && self.Checked && !up.resting && up.binary != nil:
 		l.rest()
@@ -202,7 +207,7 @@ func (up *upgrading) end() {
 	if up.binary != nil {
 		up.binary.close()
 	}
-	up.binary, up.cancel, up.resume, up.resting, up.rested, up.said = nil, nil, nil, false, false, false
+	up.binary, up.cancel, up.resume, up.resting, up.rested, up.said, up.held = nil, nil, nil, false, false, false, false
 }
 
 // rest has nothing new begun beside the loop, and the servers answer what they have

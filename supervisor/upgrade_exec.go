@@ -146,6 +146,7 @@ func (l *loop) executeNew() (err error) {
 	release, quiet := func() {}, true
 	if hold := l.opts.Self.Hold; hold != nil { // as late as can be: a signal is ignored from here on
 		release, quiet = hold()
+		l.up.held = true
 	}
 	defer release()
 	if !quiet || !l.still() {

@@ -158,9 +158,24 @@ func (l *loop) arrive() {
 	showName(h.Comm)
 	l.publish() // before anybody asks whether it is ready
 	l.s.resumeServers()
-	if l.state.Digest != l.s.cfg.Digest {
-		l.log.Info("the configuration was edited meanwhile: reloaded, as a SIGHUP may have been lost", "running", l.state.Digest, "file", l.s.cfg.Digest)
-		l.queue(evReload{})
+	l.reloadEdited(l.s.cfg.Digest)
+}
+
+// reloadEdited reloads where the configuration's file is another one than the one that was
+// applied: signals were ignored for a moment.
+func (l *loop) reloadEdited(digest string) {
+	if l.state.Digest == digest || l.state.Stop != nil {
+		return
+	}
+	l.log.Info("the configuration was edited meanwhile: reloaded, as a SIGHUP may have been lost", "running", l.state.Digest, "file", digest)
+	l.queue(evReload{})
+}
+
+// lookAtConfig makes good a SIGHUP that was ignored for an execve which was not to be. Run waits for it.
+func (l *loop) lookAtConfig() {
+	defer l.readers.Done()
+	if cfg, err := l.opts.Load(); err == nil { // a reload would be refused
+		l.call(func() { l.reloadEdited(cfg.Digest) })
 	}
 }
 
