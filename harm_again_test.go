@@ -103,6 +103,51 @@ func TestScenarioHarmAgain(t *testing.T) {
 	s.Stop()
 }
 
+// A UNIX listener is shut down while no handoverd runs that could see it: the next one binds a new one, and hands it out.
+func TestScenarioHarmBetween(t *testing.T) {
+	t.Parallel()
+	s, tr, path := unixScene(t, childService{})
+	w := tr.Mark("harm")
+	for generation := 2; generation <= 3; generation++ {
+		fd := s.holder("web", "http")
+		s.Signal(unix.SIGSTOP)
+		if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd)
+		again(s.Daemon)
+		s.WaitReady()
+		s.only("web", generation)
+		tr.sees(generation)
+	}
+	// It was bound, and handoverd is killed before what serves has it.
+	s.events = s.Follow()
+	fd := s.holder("web", "http")
+	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	s.note("a new one was bound")
+	again(s.Daemon)
+	last := 0
+	s.WaitStatus("a repair serves alone", func(st *supervisor.Status) bool {
+		if !settledStatus(st) {
+			return false
+		}
+		last = st.Services[0].Generations[0].Generation
+		return last > 3
+	})
+	tr.sees(last)
+	tr.more(20)
+	w.End()
+	tr.more(20)
+	if so := s.socket("web", "http"); !so.Listening || so.Address != "unix://"+path {
+		t.Errorf("the socket is %+v", so)
+	}
+	tr.onlyInside(drill.KindRefused, drill.KindReset, drill.KindEOF)
+	s.Stop()
+}
+
 // A program harms its socket each time that it begins, and another one for as long as it runs: they are mended, and
 // handoverd does not become such a loop itself.
 func TestScenarioHarmStorm(t *testing.T) {

@@ -21,60 +21,73 @@ import (
 // does not listen is an error that wraps ErrShutDown as well, though listen(2) on
 // fd revives it: the caller decides.
 func Adopt(fd int, a Addr, o Options) (*Socket, error) {
-	s, err := adopt(fd, a, o)
+	s, ok, err := adopt(fd, a, o)
+	if err == nil && !ok {
+		err = fmt.Errorf("descriptor %d does not listen: %w", fd, ErrShutDown)
+	}
 	if err != nil {
 		return nil, &BindError{Op: "adopt", Addr: a, Err: err}
 	}
+	unix.CloseOnExec(fd)
 	return s, nil
 }
 
-func adopt(fd int, a Addr, o Options) (*Socket, error) {
-	if err := o.check(); err != nil {
-		return nil, err
+// Replace binds a new socket in the place of fd, a UNIX socket that Adopt refuses since
+// it was shut down, as [Socket.Rebind] does for one that was adopted before. fd stays
+// the caller's.
+func Replace(fd int, a Addr, o Options) (*Socket, error) {
+	s, _, err := adopt(fd, a, o)
+	if err == nil && !s.addr.onDisk() {
+		err = fmt.Errorf("descriptor %d has no path: %w", fd, ErrShutDown)
 	}
-	a, err := Canonical(a, o)
 	if err != nil {
-		return nil, err
+		return nil, &BindError{Op: "adopt", Addr: a, Err: err}
+	}
+	return s.Rebind()
+}
+
+// adopt reports also whether the socket listens.
+func adopt(fd int, a Addr, o Options) (_ *Socket, ok bool, err error) {
+	if err := o.check(); err != nil {
+		return nil, false, err
+	}
+	if a, err = Canonical(a, o); err != nil {
+		return nil, false, err
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("SO_DETACH_FILTER of descriptor %d: %w", fd, os.NewSyscallError("setsockopt", err))
+		return nil, false, fmt.Errorf("SO_DETACH_FILTER of descriptor %d: %w", fd, os.NewSyscallError("setsockopt", err))
 	}
 	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return nil, fmt.Errorf("SO_TYPE of descriptor %d: %w", fd, os.NewSyscallError("getsockopt", err))
+		return nil, false, fmt.Errorf("SO_TYPE of descriptor %d: %w", fd, os.NewSyscallError("getsockopt", err))
 	}
 	if want := socketType(a.Kind); typ != want {
-		return nil, fmt.Errorf("descriptor %d is a socket of type %d, not %d", fd, typ, want)
+		return nil, false, fmt.Errorf("descriptor %d is a socket of type %d, not %d", fd, typ, want)
 	}
 	if err := sameProtocol(fd, a); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if a.Kind.inet() && a.Port == 0 {
 		if a.Port, err = boundPort(fd); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if err := sameName(fd, a); err != nil {
-		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+		return nil, false, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	ok, err := listening(fd, a.Kind)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, fmt.Errorf("descriptor %d does not listen: %w", fd, ErrShutDown)
+	if ok, err = listening(fd, a.Kind); err != nil {
+		return nil, false, err
 	}
 	s := &Socket{fd: fd, addr: a, opts: o}
 	if s.inode, err = inode(fd); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if a.onDisk() {
 		if err := s.findPath(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	unix.CloseOnExec(fd)
-	return s, nil
+	return s, ok, nil
 }
 
 // sameProtocol compares what SO_TYPE and the name do not tell: MPTCP or SCTP from

@@ -23,6 +23,14 @@ func Adopt(fd int, a Addr, o Options) (*Socket, error) {
 	return nil, &BindError{Op: "adopt", Addr: a, Err: errUnsupported}
 }
 
+// Replace is not supported on this system.
+func Replace(fd int, a Addr, o Options) (*Socket, error) {
+	return nil, &BindError{Op: "adopt", Addr: a, Err: errUnsupported}
+}
+
+// BoundTo returns nothing here.
+func BoundTo(string) []uint64 { return nil }
+
 // Close is not supported on this system.
 func (s *Socket) Close() error { return s.fail("close", errUnsupported) }
 

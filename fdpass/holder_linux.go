@@ -119,6 +119,24 @@ func unixInodes(path string) []string {
 	return bound
 }
 
+// BoundTo gives the inodes of the UNIX sockets of the calling thread's network namespace that are bound to
+// path, whoever holds them and whatever is at the path now; those that cannot be seen are
+// left out (proc_net(5), unix). Of a socket that was bound anew the one before is among
+// them for as long as somebody holds it.
+func BoundTo(path string) []uint64 {
+	var out []uint64
+	for _, line := range readLines("/proc/thread-self/net/unix") {
+		f := strings.Fields(line)
+		if len(f) < 8 || !strings.HasSuffix(line, " "+path) {
+			continue
+		}
+		if inode, err := strconv.ParseUint(f[6], 10, 64); err == nil {
+			out = append(out, inode)
+		}
+	}
+	return out
+}
+
 // readLines returns nothing where the file cannot be read: the holder is help in
 // an error, and its absence no second error.
 func readLines(file string) []string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -67,5 +68,53 @@ func TestRebind(t *testing.T) {
 	}
 	if s, err := bind("unix:@handover-rebind-test").Rebind(); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("abstract: %v, %v", s, err)
+	}
+}
+
+// The same for a descriptor that was never adopted. One without a path is left alone.
+func TestReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, o, err := fdpass.ParseAddr("unix://" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := fdpass.Bind(a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := unix.Shutdown(s.FD(), unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fdpass.Adopt(s.FD(), a, o); !errors.Is(err, fdpass.ErrShutDown) {
+		t.Errorf("adopted: %v", err)
+	}
+	fresh, err := fdpass.Replace(s.FD(), a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = fresh.Unlink(), fresh.Close() }()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if got := fdpass.BoundTo(path); !slices.Contains(got, s.Inode()) || !slices.Contains(got, fresh.Inode()) {
+		t.Errorf("bound to the path: %v, want %d and %d", got, s.Inode(), fresh.Inode())
+	}
+	tcp, o, err := fdpass.ParseAddr("tcp4://127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := fdpass.Bind(tcp, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if _, err := fdpass.Replace(other.FD(), other.Addr(), o); err == nil {
+		t.Error("a TCP socket is replaced")
+	}
+	if ok, err := other.Listening(); !ok || err != nil {
+		t.Errorf("it listens: %v, %v", ok, err)
 	}
 }

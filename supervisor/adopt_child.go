@@ -60,6 +60,7 @@ func (l *loop) adopt(g *Generation, c *child, saved *savedState, taken map[strin
 	if c.proc.Pidfd() < 0 {
 		return true // it says nothing
 	}
+	c.outdated = g == l.state.Services[c.Service].Serving() && c.lacks()
 	if err := l.adoptChannels(g, c, taken); err != nil {
 		l.log.Warn("messages of it may be lost", "service", c.Service, "gen", c.Gen, "err", err)
 	} else {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/handoverd/handover/fdpass"
 )
 
@@ -67,4 +69,20 @@ func (l *loop) rebind(key string, s *fdpass.Socket, what string) {
 	delete(l.sockets.open, key)
 	l.sockets.add(map[string]*fdpass.Socket{key: fresh})
 	l.repair()
+}
+
+// replaceDead binds a new socket in the place of fd, a UNIX socket that a program has shut down while no
+// handoverd ran, and takes fd; nil: there is no way back for it. Who holds the old one is reloaded by repair.
+func (l *loop) replaceDead(fd int, h heldSocket) *fdpass.Socket {
+	if h.Addr.Path == "" || h.Addr.Abstract() || l.up.dry {
+		return nil
+	}
+	fresh, err := fdpass.Replace(fd, h.Addr, h.Options)
+	if err != nil {
+		l.log.Error("a program has shut the socket down, which is for good, and a new one could not be bound", "socket", h.Addr.String(), "err", err)
+		return nil
+	}
+	l.log.Warn("a program has shut the socket down, which is for good: a new one was bound, and a reload hands it out", "socket", h.Addr.String())
+	_ = unix.Close(fd)
+	return fresh
 }

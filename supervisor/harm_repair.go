@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/handoverd/handover/fdpass"
 	"github.com/handoverd/handover/internal/proc"
 )
 
@@ -81,12 +82,40 @@ func (l *loop) outdated(svc *Service) bool {
 		return false
 	}
 	c := l.children[ref(svc, g)]
-	if c == nil {
-		return false
+	if c == nil || c.outdated {
+		return c != nil
 	}
 	for i, k := range g.keys() { // whose order c.inodes has
 		s := l.sockets.open[k.Key]
 		if s != nil && !k.Own && i < len(c.inodes) && c.inodes[i] != 0 && c.inodes[i] != s.Inode() {
+			return true
+		}
+	}
+	return false
+}
+
+// lacks reports whether a generation that an earlier handoverd has started does not hold one of
+// its UNIX sockets, but the one that was bound there before: handoverd was killed before it
+// had handed the new one out. What cannot be looked at is taken to hold what it was given.
+func (c *child) lacks() bool {
+	for i, a := range c.addrs {
+		if a.Path == "" || a.Abstract() {
+			continue
+		}
+		bound := fdpass.BoundTo(a.Path)
+		if !slices.Contains(bound, c.inodes[i]) || len(bound) == 1 {
+			continue
+		}
+		members, err := proc.MembersBefore(c.pid, c.token, c.bound())
+		if err != nil {
+			return false
+		}
+		var pids []int
+		for _, m := range members {
+			pids = append(pids, m.PID)
+		}
+		held, err := proc.Holds(pids, bound)
+		if err == nil && len(held) > 0 && !held[c.inodes[i]] {
 			return true
 		}
 	}

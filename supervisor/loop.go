@@ -354,7 +354,7 @@ func (l *loop) turn(e event) {
 	l.closing()
 	l.rebindPathless()
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
-	if moved {
+	if _, begins := e.(evRestored); moved || begins {
 		l.setRight()
 	}
 	l.leftSockets()

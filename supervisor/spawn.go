@@ -40,6 +40,8 @@ type child struct {
 	exit    *os.File // readable at its end; nil: it has ended
 	over    bool     // that has been seen
 	before  uint64   // in ticks: see bound
+	// outdated: it does not hold a socket that the state says it was given.
+	outdated bool
 }
 
 // spawn starts the shim of a generation. The program does not run before "go".
