@@ -331,15 +331,19 @@ func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
 		delete(taken, name)
 		l.spare[key] = fd
 	}
-	if len(l.spare) == 0 || saved != nil {
+	if saved != nil && !l.elsewhere {
 		return
 	}
 	pids := strays(l.dir.file("notify"))
-	if l.strays = len(pids) > 0; !l.strays {
-		l.log.Info("sockets that an earlier handoverd has left are taken, with their queues", "sockets", len(l.spare))
-	} else {
+	l.strays = len(pids) > 0 && len(l.spare) > 0
+	switch {
+	case l.strays:
 		l.log.Error("sockets of an earlier handoverd are taken from its keeper; no state says what its programs are, and those "+
 			"that still run accept beside the new ones: end them", "sockets", len(l.spare), "pids", pids)
+	case len(pids) > 0:
+		l.log.Error("programs of an earlier handoverd still run, and no state says what they are: end them, or have handoverd sweep do so", "pids", pids)
+	case len(l.spare) > 0:
+		l.log.Info("sockets that an earlier handoverd has left are taken, with their queues", "sockets", len(l.spare))
 	}
 }
 

@@ -221,7 +221,22 @@ func (l *loop) findState(boot string) error {
 	return nil
 }
 
-// lockSoon takes the lock, and waits for it for a moment where its owner is dead: a
+// staysAlive reports whether a process has not ended, and does not within endsSoon.
+func staysAlive(pid int) bool {
+	fd, err := proc.OpenPidfd(pid)
+	if err != nil {
+		_, err = proc.StartTime(pid)
+		return err == nil
+	}
+	defer func() { _ = unix.Close(fd) }()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(endsSoon.Milliseconds()))
+	return n == 0 && err == nil
+}
+
+// endsSoon is how long a process that has been killed may take to end. Who asks for the lock of one that lives waits as long.
+const endsSoon = 300 * time.Millisecond
+
+// lockSoon takes the lock, and waits for it for a moment where its owner is dead, or about to be: a
 // process that he had just forked has a copy of it until it calls execve.
 func lockSoon(f *os.File) error {
 	const pause, tries = 10 * time.Millisecond, 100
@@ -237,7 +252,7 @@ func lockSoon(f *os.File) error {
 		if readErr != nil || parseErr != nil || owner <= 0 {
 			return err
 		}
-		if _, gone := proc.StartTime(owner); gone == nil {
+		if staysAlive(owner) {
 			return err
 		}
 		<-ticker.C
