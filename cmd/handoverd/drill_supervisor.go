@@ -107,7 +107,11 @@ func (t *reloadTrigger) servesAgain(ctx context.Context, ended <-chan error) (su
 			}
 			ended = nil // it has left a daemon behind, or told an init to start one
 		case <-ctx.Done():
-			return g, fmt.Errorf("nothing serves under another one: %w", errors.Join(err, ctx.Err()))
+			who := "--restart has not started another one under which something serves"
+			if t.restarter.command == "" {
+				who = "nobody has started it again: without --restart that is for who supervises it, as systemd with Restart="
+			}
+			return g, fmt.Errorf("%s: %w", who, errors.Join(err, ctx.Err()))
 		}
 	}
 }
