@@ -146,7 +146,19 @@ func (c *child) exec() *ExecError {
 	if failure := resetSignals(); failure != nil {
 		return failure
 	}
-	return failed("execve", c.spec.Path, "", syscall.Exec(c.spec.Path, c.spec.Argv, env))
+	err := syscall.Exec(c.spec.Path, c.spec.Argv, env)
+	return failed("execve", c.spec.Path, puzzle(c.spec.Path, err), err)
+}
+
+// puzzle says what an errno of execve(2) means that would puzzle.
+func puzzle(path string, err error) string {
+	switch {
+	case errors.Is(err, unix.ENOENT) && unix.Access(path, unix.F_OK) == nil:
+		return "the file is there, but not its interpreter (after #!, or of an ELF file)"
+	case errors.Is(err, unix.ENOEXEC):
+		return "neither a program for this machine nor a script with #!"
+	}
+	return ""
 }
 
 func failed(step, path, detail string, err error) *ExecError {

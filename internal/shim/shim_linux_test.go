@@ -394,11 +394,23 @@ func TestFailuresNameStepPathAndErrno(t *testing.T) {
 	if err := os.Chmod(locked, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	script, garbage := locked+"/script", locked+"/garbage"
+	for path, text := range map[string]string{script: "#!/nowhere/sh\n", garbage: "neither\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		name string
 		edit func(*Spec)
 		want ExecError
 	}{
+		{"interpreter", func(s *Spec) { s.Path = script }, ExecError{
+			Step: "execve", Path: script, Detail: "the file is there, but not its interpreter (after #!, or of an ELF file)", Errno: unix.ENOENT,
+		}},
+		{"no program", func(s *Spec) { s.Path = garbage }, ExecError{
+			Step: "execve", Path: garbage, Detail: "neither a program for this machine nor a script with #!", Errno: unix.ENOEXEC,
+		}},
 		{"path", func(s *Spec) { s.Path = missing }, ExecError{Step: "execve", Path: missing, Errno: unix.ENOENT}},
 		{"not executable", func(s *Spec) { s.Path = "/etc/passwd" }, ExecError{Step: "execve", Path: "/etc/passwd", Errno: unix.EACCES}},
 		{"too long", func(s *Spec) { s.Argv = []string{strings.Repeat("x", 1<<18)} }, ExecError{Step: "execve", Path: "/bin/sh", Errno: unix.E2BIG}},
