@@ -148,6 +148,35 @@ func TestScenarioHarmBetween(t *testing.T) {
 	s.Stop()
 }
 
+// Nothing is left but a keeper with a listener that was shut down, which has the path for as long as it is held: a fresh
+// start binds a new one all the same.
+func TestScenarioHarmLeft(t *testing.T) {
+	t.Parallel()
+	s, tr, _ := unixScene(t, childService{})
+	w := tr.Mark("harm")
+	fd := s.holder("web", "http")
+	s.Signal(unix.SIGSTOP)
+	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	state := s.stateFile()
+	if err := unix.Kill(state.Services["web"].Generations[0].PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if err := os.WriteFile(filepath.Join(s.Dir, "state.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	s.WaitReady()
+	tr.more(20)
+	w.End()
+	tr.more(20)
+	tr.onlyInside(drill.KindRefused, drill.KindReset, drill.KindEOF)
+	s.Stop()
+}
+
 // A program harms its socket each time that it begins, and another one for as long as it runs: they are mended, and
 // handoverd does not become such a loop itself.
 func TestScenarioHarmStorm(t *testing.T) {

@@ -74,7 +74,7 @@ func (l *loop) rebind(key string, s *fdpass.Socket, what string) {
 // replaceDead binds a new socket in the place of fd, a UNIX socket that a program has shut down while no
 // handoverd ran, and takes fd; nil: there is no way back for it. Who holds the old one is reloaded by repair.
 func (l *loop) replaceDead(fd int, h heldSocket) *fdpass.Socket {
-	if h.Addr.Path == "" || h.Addr.Abstract() || l.up.dry {
+	if !isPath(h.Addr) || l.up.dry {
 		return nil
 	}
 	fresh, err := fdpass.Replace(fd, h.Addr, h.Options)

@@ -99,7 +99,7 @@ func (l *loop) outdated(svc *Service) bool {
 // had handed the new one out. What cannot be looked at is taken to hold what it was given.
 func (c *child) lacks() bool {
 	for i, a := range c.addrs {
-		if a.Path == "" || a.Abstract() {
+		if !isPath(a) {
 			continue
 		}
 		bound := fdpass.BoundTo(a.Path)

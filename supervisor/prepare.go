@@ -216,8 +216,14 @@ func (p *preparation) openSocket(cfg *Config, service, key string, sc SocketConf
 		return s, activatedBy, err
 	}
 	if fd, ok := p.spare[key]; ok {
-		if s, err := copied(fd, sc); err == nil {
+		s, err := copied(fd, sc)
+		if err == nil {
 			return s, p.loop.keptBy(keptSocket + key), nil
+		}
+		if errors.Is(err, fdpass.ErrShutDown) && isPath(sc.Addr) { // which nobody could bind beside it
+			if s, err := fdpass.Replace(fd, sc.Addr, sc.Options); err == nil {
+				return s, "", nil
+			}
 		}
 	}
 	addr := sc.Addr

@@ -53,9 +53,11 @@ func (t *socketTable) add(bound map[string]*fdpass.Socket) {
 
 // pathOf is where a UNIX socket is found, if it has a path.
 func pathOf(s *fdpass.Socket) (path string, ok bool) {
-	path = s.Addr().Path
-	return path, path != "" && !s.Addr().Abstract()
+	return s.Addr().Path, isPath(s.Addr())
 }
+
+// isPath reports whether the address is a path.
+func isPath(a fdpass.Addr) bool { return a.Path != "" && !a.Abstract() }
 
 // known is a copy of the table for the preparation of a reload, which runs
 // beside the loop, with those that could be kept although they are on their way
