@@ -238,7 +238,10 @@ func openFDs(t *testing.T, pid int) int {
 }
 
 // zombiesOf are the children of a process that it has not reaped.
-func zombiesOf(t *testing.T, parent int) []int {
+func zombiesOf(t *testing.T, parent int) []int { return childrenOf(t, parent, "Z") }
+
+// childrenOf are the children of a process in one state, "" for all (proc_pid_stat(5)).
+func childrenOf(t *testing.T, parent int, state string) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -248,7 +251,7 @@ func zombiesOf(t *testing.T, parent int) []int {
 	for _, path := range stats {
 		text, _ := os.ReadFile(path) // it may have ended
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(fields) < 2 || fields[0] != "Z" || fields[1] != strconv.Itoa(parent) {
+		if len(fields) < 2 || state != "" && fields[0] != state || fields[1] != strconv.Itoa(parent) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {

@@ -35,6 +35,11 @@ func init() {
 	if called("panics") {
 		panic("a mistake of its init")
 	}
+	if called("leaves") {
+		attr := &syscall.ProcAttr{Env: os.Environ(), Sys: &syscall.SysProcAttr{Setsid: true}, Files: []uintptr{0, 1, 2, 5, 6, 7, 8}}
+		_, _ = syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, attr)
+		os.Exit(0)
+	}
 	for called("hangs") {
 		time.Sleep(time.Hour)
 	}
@@ -45,7 +50,7 @@ func slow() {
 	time.Sleep(2 * time.Second)
 }
 `},
-	{"supervisor/state_version.go", "package supervisor\n", "package supervisor\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"time\"\n)\n"},
+	{"supervisor/state_version.go", "package supervisor\n", "package supervisor\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"syscall\"\n\t\"time\"\n)\n"},
 	{"supervisor/upgrade_take.go", "	taken, err := h.takeKept()\n", `	taken, err := h.takeKept()
 	switch {
 	case h.rehearsal:
@@ -145,6 +150,7 @@ func TestUpgradeRefused(t *testing.T) {
 	fresh := s.fresh(s.address("web", "http"))
 	generation, pid := s.Serving("web")
 	keeper := keeperOf(s.Daemon, 0)
+	children := len(childrenOf(t, s.PID, ""))
 	asks := 0
 	for _, tt := range []struct {
 		name, why string
@@ -156,6 +162,7 @@ func TestUpgradeRefused(t *testing.T) {
 		{name: "late-panic", why: "panic: a mistake of its restore"},
 		{name: "late-error", why: "a fault of its restore"},
 		{name: "turn-panic", why: "panic: a mistake of its first turn"},
+		{name: "leaves", why: "it exited with status 0 without an answer"},
 		{name: "/bin/false", why: "it has not answered: exit status 1"},
 		{name: "/bin/true", why: "it exited with status 0 without an answer: it is no handoverd, or one that is older than upgrades"},
 		{name: script(t, "handoverd"), why: "it is a script"},
@@ -183,6 +190,9 @@ func TestUpgradeRefused(t *testing.T) {
 		}
 		if g, p := s.Serving("web"); g != generation || p != pid || keeperOf(s.Daemon, 0) != keeper {
 			t.Errorf("%s: generation %d (pid %d) serves, was %d (pid %d)", tt.name, g, p, generation, pid)
+		}
+		if left := childrenOf(t, s.PID, ""); len(left) != children {
+			t.Errorf("%s: left: %v", tt.name, left)
 		}
 		fresh.more(5)
 	}

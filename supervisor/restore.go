@@ -127,7 +127,7 @@ func compareAt(a, b at) int {
 // ended (orphan): while it lives nobody else can bind its addresses.
 func (l *loop) takeKept() map[string]int {
 	taken := l.takePassed()
-	for name, fd := range l.takeFromKeeper() {
+	for name, fd := range l.takeFromKeeper(takeLimit) {
 		if _, have := taken[name]; have {
 			_ = unix.Close(fd)
 			continue
@@ -137,14 +137,14 @@ func (l *loop) takeKept() map[string]int {
 	return taken
 }
 
-func (l *loop) takeFromKeeper() map[string]int {
+func (l *loop) takeFromKeeper(limit time.Duration) map[string]int {
 	c, err := l.dialKeeper()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	var taken map[string]int
 	if err == nil {
-		taken, err = c.TakeAll(takeLimit)
+		taken, err = c.TakeAll(limit)
 	}
 	if err == nil {
 		l.adoptKeeper(c, taken)

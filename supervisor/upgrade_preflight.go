@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -223,10 +224,12 @@ func silence(status unix.WaitStatus) string {
 	return "it has not answered: " + describeStatus(uint32(status))
 }
 
-// runImage runs the binary as a pre-flight to its end, or kills it with all that it has
-// started in its session when ctx ends.
+// runImage runs the binary as a pre-flight to its end, or kills it when ctx ends. What it has started
+// ends with it: it has the sockets.
 func (l *loop) runImage(ctx context.Context, b *chosenBinary, files []uintptr) (proc.Exit, error) {
+	token := rand.Text()
 	environ := append(withoutUpgrade(l.opts.Self.Environ), fmt.Sprintf("%s=%d%s", UpgradeVariable, rehearsalMemfd, rehearsalSuffix))
+	environ = setenv(environ, proc.TokenVariable, token)
 	done := make(chan proc.Exit, 1)
 	pid, err := l.reaper.Start(func() (pid int, err error) {
 		l.thread.Do(func() { pid, err = startRehearsal(b, b.args, environ, files) })
@@ -239,11 +242,12 @@ func (l *loop) runImage(ctx context.Context, b *chosenBinary, files []uintptr) (
 	defer func() { _ = l.reaper.Release(pid) }()
 	select {
 	case exit := <-done:
-		_ = unix.Kill(-pid, unix.SIGKILL)
+		endBeside(pid, token)
 		return exit, nil
 	case <-ctx.Done():
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		<-done
+		endBeside(pid, token)
 		return proc.Exit{}, ctx.Err()
 	}
 }

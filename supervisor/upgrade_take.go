@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +16,10 @@ import (
 )
 
 func processID() int { return os.Getpid() }
+
+// greetLimit is how long an upgrade waits for the keeper, of which nothing is needed: one that
+// is slower is replaced.
+const greetLimit = time.Second
 
 // takeOver goes on with what the image before this one has handed over: the same
 // process, so that its children are this one's, and nothing has to be asked for. It returns the
@@ -71,7 +76,7 @@ func (l *loop) takeOver() (*evRestored, error) {
 	slices.SortFunc(back.Gone, compareAt)
 	if !l.up.dry {
 		l.found = saved // a keeper that does not answer is the one that it names
-		closeFDs(l.takeFromKeeper())
+		closeFDs(l.takeFromKeeper(greetLimit))
 		l.endOrphan()
 		l.found = nil
 	}
