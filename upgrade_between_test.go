@@ -41,9 +41,7 @@ func TestUpgradeSignals(t *testing.T) {
 	for n := range between(4) {
 		before := s.Status().Digest
 		s.configure(childService{env: fmt.Sprintf(`ROUND = "%d"`, n)})
-		events := s.Follow()
-		upgrade := s.commanding("upgrade")
-		s.WaitEvent(events, "the pre-flight", func(e supervisor.Event) bool { return e.Upgrade != nil })
+		upgrade := s.beginsUpgrade()
 		whenever()
 		s.HUP()
 		s.ends(upgrade, 0, fmt.Sprintf("pid %d", s.PID))
@@ -79,6 +77,33 @@ func TestUpgradeSignals(t *testing.T) {
 	fresh.more(20)
 	fresh.end()
 	s.Stop()
+}
+
+// beginsUpgrade upgrades, and returns once the pre-flight has begun. A SIGHUP of before may have a reload begin meanwhile: then it
+// is asked for again.
+func (s *scene) beginsUpgrade() *commanded {
+	s.t.Helper()
+	events := s.Follow()
+	deadline := time.After(patience)
+	upgrade := s.commanding("upgrade")
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				s.t.Fatal("handoverd has ended")
+			}
+			if e.Upgrade != nil {
+				return upgrade
+			}
+		case <-upgrade.done:
+			if upgrade.code != 3 {
+				return upgrade // over already
+			}
+			upgrade = s.commanding("upgrade")
+		case <-deadline:
+			s.t.Fatalf("no pre-flight within %v", patience)
+		}
+	}
 }
 
 // TestUpgradeExits: a program that dies at any moment of an upgrade is reaped with its status, and started again.
