@@ -87,7 +87,7 @@ func (l *loop) outdated(svc *Service) bool {
 	}
 	for i, k := range g.keys() { // whose order c.inodes has
 		s := l.sockets.open[k.Key]
-		if s != nil && !k.Own && i < len(c.inodes) && c.inodes[i] != 0 && c.inodes[i] != s.Inode() {
+		if s != nil && i < len(c.inodes) && c.inodes[i] != 0 && c.inodes[i] != s.Inode() {
 			return true
 		}
 	}
