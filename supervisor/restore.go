@@ -93,6 +93,7 @@ func (l *loop) adoptable(saved *savedState, taken map[string]int) *evRestored {
 	switch {
 	case l.s.fault != nil:
 		l.log.Error("the configuration cannot be used: what runs goes on as it was started, and a reload is refused until the file is mended", "err", l.s.fault)
+		l.manager.trouble = "the configuration cannot be used: " + oneLine(l.s.fault.Error(), maxStatus/3)
 		l.note = "it cannot be used, and what runs goes on as it was started: " + l.s.fault.Error()
 	case l.state.Digest != l.s.cfg.Digest:
 		l.log.Warn("config differs: what runs goes on as it was started, and nothing is reloaded until somebody asks",

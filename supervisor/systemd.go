@@ -56,7 +56,7 @@ type tidings struct {
 
 	watchdog time.Duration
 	asked    bool   // a reload was asked for, and RELOADING=1 not sent for it yet
-	trouble  string // how the last reload has failed; "": it has not
+	trouble  string // how the last reload has failed, or that the file cannot be used; "": neither
 	restored bool   // an earlier handoverd was killed, and what it left serves
 }
 
