@@ -443,7 +443,7 @@ func TestLockSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	locked := make(chan error, 1)
-	go func() { locked <- lockSoon(second) }() // waited for below
+	go func() { locked <- lockSoon(second) }()  // waited for below
 	if err := dead.Process.Kill(); err != nil { // nobody waits for it: a zombie has its number
 		t.Fatal(err)
 	}
@@ -559,4 +559,6 @@ func TestRestoredRepair(t *testing.T) {
 	}
 }
 
-func unlock(f *os.File) error { return control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) }) }
+func unlock(f *os.File) error {
+	return control(f, func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) })
+}
