@@ -23,7 +23,7 @@ const takeLimit = 5 * time.Second
 // that the loop begins with: evRestored, or, where nothing is there to go on with,
 // the reload of a first start.
 //
-// It runs on the loop's goroutine, before the first turn. Nothing is signalled here
+// It runs on the loop's goroutine, before the first turn. No generation that could be gone on with is signalled here
 // and nothing closed that somebody else holds, so a restore that ends in the middle
 // leaves all as it was.
 func (l *loop) restore() event {

@@ -47,5 +47,5 @@ func leftRunning(dir string) bool {
 			}
 		}
 	}
-	return len(s.Order) > 0 && lives(s.Held.Keeper)
+	return len(s.Order) > 0 && len(s.Held.Sockets) > 0 && lives(s.Held.Keeper)
 }
