@@ -248,6 +248,7 @@ func (h *Handed) arrive() {
 	for _, fd := range h.all() {
 		_ = unix.Close(fd)
 	}
+	h.handedOver = handedOver{Comm: h.Comm} // the rest is in use elsewhere, or of no use
 }
 
 // Back executes the image that has handed over again, with the same things: this one

@@ -38,7 +38,7 @@ func runImage(e *env, text string, args []string) int {
 		_, _ = fmt.Fprintf(e.stderr, "handoverd: %v\n", err)
 		return exitFailed
 	}
-	h := &handedOver{Handed: read, environ: environ(), tail: tailWriter{to: e.stderr}}
+	h := &handedOver{Handed: read, environ: environ(), tail: tailWriter{to: e.stderr, wanted: read.Pending}}
 	e.handed, e.stderr = h, &h.tail
 	defer h.backOnPanic()
 	code := exitFailed
@@ -135,14 +135,18 @@ func (h *handedOver) handed() *supervisor.Handed {
 	return h.Handed
 }
 
-// tailWriter keeps the last of what goes through it.
+// tailWriter keeps the last of what goes through it, as long as that is wanted.
 type tailWriter struct {
-	to   io.Writer
-	mu   sync.Mutex
-	text []byte
+	to     io.Writer
+	wanted func() bool
+	mu     sync.Mutex
+	text   []byte
 }
 
 func (t *tailWriter) Write(p []byte) (int, error) {
+	if !t.wanted() { // all output of the programs comes this way
+		return t.to.Write(p)
+	}
 	t.mu.Lock()
 	t.text = append(t.text, p...)
 	t.text = slices.Clone(t.text[max(0, len(t.text)-1024):])

@@ -32,8 +32,13 @@ func Ignore() (restore func(), err error) { return set(ignored, sigIgn) }
 
 // Default has SIGTERM and SIGQUIT end the process, as they do when the next image begins, in the
 // same way: what is caught until the execve, and not obeyed, would be lost with this image. The first
-// process of a pid namespace cannot be ended by them (kill(2)): it loses them.
-func Default() (restore func(), err error) { return set(deadly, sigDfl) }
+// process of a pid namespace cannot be ended by them (kill(2)): it goes on catching them, and loses them.
+func Default() (restore func(), err error) {
+	if syscall.Getpid() == 1 {
+		return func() {}, nil
+	}
+	return set(deadly, sigDfl)
+}
 
 func set(signals []syscall.Signal, handler uintptr) (restore func(), err error) {
 	var old []action
