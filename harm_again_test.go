@@ -250,3 +250,41 @@ func TestScenarioHarmConnect(t *testing.T) {
 	}
 	s.Stop()
 }
+
+// A datagram socket that was shut down is dead for good, and hinders nothing: handoverd is upgraded, killed and reloaded
+// as ever, with the socket as it is.
+func TestScenarioHarmForGood(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	s := &scene{Daemon: NewDaemon(t), t: t}
+	s.Configure(childService{socket: `http = "tcp4://127.0.0.1:0"` + "\nudp = \"udp4://127.0.0.1:0\"", env: `TESTCHILD_SOCKETS = "http"`}.toml(t, s.Daemon))
+	s.Start()
+	s.WaitReady()
+	s.events = s.Follow()
+	fresh := s.lightLoad()
+	fd := s.holder("web", "udp")
+	err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.Shutdown(fd, unix.SHUT_RDWR)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	s.note("which is for good: it stays so")
+	inode := s.socket("web", "udp").Inode
+	s.upgrades(Program(t, handoverdProgram))
+	s.MustReload()
+	again(s.Daemon)
+	s.WaitReady()
+	s.MustReload()
+	s.settle()
+	if so := s.socket("web", "udp"); so.Inode != inode || so.Listening {
+		t.Errorf("the socket is %+v, and was %d, which is dead", so, inode)
+	}
+	fresh.more(20)
+	fresh.end()
+	s.Stop()
+}

@@ -32,6 +32,17 @@ func Adopt(fd int, a Addr, o Options) (*Socket, error) {
 	return s, nil
 }
 
+// AdoptDead is Adopt for a socket that was shut down, whether or not it was. There is no way back for a datagram
+// socket or one in the abstract namespace, whose holders have it as it is.
+func AdoptDead(fd int, a Addr, o Options) (*Socket, error) {
+	s, _, err := adopt(fd, a, o)
+	if err != nil {
+		return nil, &BindError{Op: "adopt", Addr: a, Err: err}
+	}
+	unix.CloseOnExec(fd)
+	return s, nil
+}
+
 // Replace binds a new socket in the place of fd, a UNIX socket that Adopt refuses since
 // it was shut down, as [Socket.Rebind] does for one that was adopted before. fd stays
 // the caller's.

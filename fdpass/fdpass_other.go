@@ -23,6 +23,9 @@ func Adopt(fd int, a Addr, o Options) (*Socket, error) {
 	return nil, &BindError{Op: "adopt", Addr: a, Err: errUnsupported}
 }
 
+// AdoptDead is not supported on this system.
+func AdoptDead(fd int, a Addr, o Options) (*Socket, error) { return Adopt(fd, a, o) }
+
 // Replace is not supported on this system.
 func Replace(fd int, a Addr, o Options) (*Socket, error) {
 	return nil, &BindError{Op: "adopt", Addr: a, Err: errUnsupported}

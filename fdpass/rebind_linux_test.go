@@ -89,6 +89,18 @@ func TestReplace(t *testing.T) {
 	if _, err := fdpass.Adopt(s.FD(), a, o); !errors.Is(err, fdpass.ErrShutDown) {
 		t.Errorf("adopted: %v", err)
 	}
+	held, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := fdpass.AdoptDead(held, a, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := dead.Listening(); ok || err != nil || dead.Inode() != s.Inode() {
+		t.Errorf("as it is: listening %v, %v", ok, err)
+	}
+	_ = dead.Close()
 	fresh, err := fdpass.Replace(s.FD(), a, o)
 	if err != nil {
 		t.Fatal(err)

@@ -266,10 +266,11 @@ func (l *loop) bindMissing(g *Generation) error {
 // adoptSocket takes fd and makes a socket of it, if it is the one of the state.
 func (l *loop) adoptSocket(fd int, key string, h heldSocket, from string) *fdpass.Socket {
 	s, err := takeSocket(fd, h)
-	if errors.Is(err, fdpass.ErrShutDown) && from != activatedBy {
+	if errors.Is(err, fdpass.ErrShutDown) {
 		if fresh := l.replaceDead(fd, h); fresh != nil {
 			return fresh
 		}
+		s, err = fdpass.AdoptDead(fd, h.Addr, h.Options) // as it was before: told, and handed out
 	}
 	if err != nil {
 		l.log.Error("socket not taken back", "socket", h.Addr.String(), "from", from, "err", err)

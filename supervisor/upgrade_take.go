@@ -123,7 +123,7 @@ func lookAtSocket(fd int, h heldSocket) (*fdpass.Socket, error) {
 	}
 	s, err := fdpass.Adopt(fd, h.Addr, h.Options)
 	if errors.Is(err, fdpass.ErrShutDown) {
-		return nil, nil
+		return fdpass.AdoptDead(fd, h.Addr, h.Options)
 	}
 	return s, err
 }
