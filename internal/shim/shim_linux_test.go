@@ -342,12 +342,12 @@ func TestAShimThatDiedIsNotTheProgram(t *testing.T) {
 		{"with go unread", false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			fds, _ := sockets(t, 1)
+			fds, links := sockets(t, 1)
 			s := held()
 			s.Targets = []int{300}
 			p := startProgram(t, s, fds)
 			if tt.waits {
-				waitFor(t, func() bool { _, placed := p.filesNow()[300]; return placed })
+				waitFor(t, func() bool { return p.filesNow()[300] == links[0] })
 			} else if err := unix.Kill(p.PID, unix.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
