@@ -153,3 +153,23 @@ func TestUpgradeAsked(t *testing.T) {
 	last := checkSeq(t, events.stdout, func(*supervisor.Event) {})
 	t.Logf("%d of %d upgrades beside reloads, %d events", done, between(4), last)
 }
+
+// TestUpgradeResting: while an upgrade waits for a hook to end, handoverd answers as ever: its /ready is asked by balancers
+// and its /healthz by whoever restarts it.
+func TestUpgradeResting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs real programs; it runs without -short")
+	}
+	t.Parallel()
+	s := newScene(t, childService{stop: `lame_duck = { until = "timer", for = "1ms", max = "15s" }
+announce = { exec = ["/bin/sleep", "3"] }`})
+	lame := s.commanding("lame-duck")
+	s.WaitStatus("it is announced", func(st *supervisor.Status) bool { return st.Services[0].LameDuck != nil })
+	upgrade := s.commanding("upgrade")
+	s.WaitStatus("the upgrade waits for the announcement", func(st *supervisor.Status) bool {
+		return st.Upgrade != nil && st.Upgrade.Stage == "resting"
+	})
+	s.ends(upgrade, 0, "runs, pid ")
+	s.ends(lame, 0, "ended by timer after 3")
+	s.Stop()
+}

@@ -97,7 +97,8 @@ type upgrading struct {
 	rested   bool                   // and the servers have answered
 	said     bool                   // that it is about to be executed
 	held     bool                   // signals were held meanwhile
-	resume   context.CancelFunc     // ends that
+	resume   context.CancelFunc     // ends the pause of the servers; nil: there is none
+	looks    bool                   // it is looked again soon
 	handed   *Handed                // until the first turn
 	dry      bool                   // this is a pre-flight: nothing is done to what others have
 	flight   flight
@@ -210,8 +211,7 @@ func (up *upgrading) end() {
 	up.binary, up.cancel, up.resume, up.resting, up.rested, up.said, up.held = nil, nil, nil, false, false, false, false
 }
 
-// rest has nothing new begun beside the loop, and the servers answer what they have
-// been asked.
+// rest has nothing new begun beside the loop.
 func (l *loop) rest() {
 	up := &l.up
 	up.resting = true
@@ -225,8 +225,13 @@ func (l *loop) rest() {
 			delete(l.hooks, d)
 		}
 	}
+}
+
+// hush has the servers answer what they have been asked, and no more. It is begun last: until the execve nobody
+// gets an answer, as a balancer that asks for /ready.
+func (l *loop) hush() {
 	var ctx context.Context
-	ctx, up.resume = context.WithCancel(l.ctx)
+	ctx, l.up.resume = context.WithCancel(l.ctx)
 	l.readers.Add(1) // Run waits for it
 	go l.quiesce(ctx, l.state.Self.ID)
 }

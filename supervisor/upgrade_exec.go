@@ -73,7 +73,16 @@ func (l *loop) handOver(command int) (*handedOver, map[string]int, error) {
 // returns if something is, or if execve fails: then everything goes on.
 func (l *loop) tryExec() {
 	up := &l.up
-	if !up.rested || l.state.Self == nil || l.state.unsettled() != "" || !l.still() {
+	switch {
+	case !up.resting || l.state.Self == nil || l.state.unsettled() != "":
+		return
+	case !l.still():
+		l.lookSoon() // output that is being passed on tells nobody when it is
+		return
+	case up.resume == nil:
+		l.hush()
+		return
+	case !up.rested:
 		return
 	}
 	resume := l.output.pause()
@@ -88,10 +97,18 @@ func (l *loop) tryExec() {
 	err := l.executeNew()
 	resume()
 	if errors.Is(err, errComesUp) {
-		time.AfterFunc(lookAgain, func() { l.call(func() {}) }) // does not hang after the end
+		l.lookSoon()
 		return
 	}
 	l.queue(evUpgradeFailed{ID: id, Fault: err.Error()})
+}
+
+// lookSoon has the loop look again.
+func (l *loop) lookSoon() {
+	if !l.up.looks {
+		l.up.looks = true
+		time.AfterFunc(lookAgain, func() { l.call(func() { l.up.looks = false }) }) // does not hang after the end
+	}
 }
 
 // errComesUp says that something has come up in the last moment.

@@ -28,6 +28,9 @@ Without --binary it is the file that handoverd was started from, as it is now: a
 upgraded, the new one. A configuration that was edited meanwhile is then reloaded, as by SIGHUP.
 The command ends when the new one has answered. SIGUSR2 does the same, without an answer.
 
+It has to be the program itself: a script that would run it is refused. A SIGTERM in the milliseconds
+of the execution ends handoverd as SIGKILL would: its programs serve on, and the next start takes over.
+
 Exit codes:
   0  the new binary runs, with the same pid
   1  refused or failed: the one that ran goes on as it was
