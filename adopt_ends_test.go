@@ -3,6 +3,7 @@
 package handover_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,65 @@ func TestFilesOfTheGone(t *testing.T) {
 		return slices.Equal(got, want)
 	})
 	s.Stop()
+}
+
+// TestFilesOfAnotherBoot: the same after a restart of the machine, and where the state is damaged: in a runtime directory on a
+// disk they would stay for ever.
+func TestFilesOfAnotherBoot(t *testing.T) {
+	for name, generation := range map[string]int{"another boot": 2, "damaged": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, childService{mode: "accept-notify", when: "notify"})
+			_, pid := s.Serving("web")
+			s.Kill()
+			endStray(pid)
+			path := filepath.Join(s.Dir, "state.json")
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, after, ok := strings.Cut(string(text), `"boot_id":"`)
+			if !ok {
+				t.Fatalf("no boot in %s", text)
+			}
+			edited := before + `"boot_id":"x` + after
+			if name == "damaged" {
+				edited = before
+			}
+			if err := os.WriteFile(path, []byte(edited), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{"notify/web.77": "", "log/web.77": "its last words\n", "log/web.77.offset": ""} {
+				if err := os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Start()
+			s.WaitReady()
+			if now, _ := s.Serving("web"); now != generation {
+				t.Errorf("generation %d serves, want %d", now, generation)
+			}
+			s.WaitLog("web.77 | its last words\n")
+			want := []string{fmt.Sprintf("log/web.%d", generation), fmt.Sprintf("log/web.%d.offset", generation), fmt.Sprintf("notify/web.%d", generation)}
+			eventually(t, "only the files of what runs are there", func() bool {
+				logs, err1 := filepath.Glob(filepath.Join(s.Dir, "log", "*"))
+				sockets, err2 := filepath.Glob(filepath.Join(s.Dir, "notify", "*"))
+				if err := errors.Join(err1, err2); err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, path := range append(logs, sockets...) {
+					rel, err := filepath.Rel(s.Dir, path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, rel)
+				}
+				return slices.Equal(got, want)
+			})
+			s.Stop()
+		})
+	}
 }
 
 // TestStateSaysWhatIsHeld: the state file says which sockets there are and which keeper, also where their change was the last

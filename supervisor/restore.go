@@ -337,6 +337,9 @@ func (l *loop) spareSockets(saved *savedState, taken map[string]int) {
 		return
 	}
 	pids := strays(l.dir.file("notify"))
+	if len(pids) == 0 { // the machine was restarted, or all has ended: what generations have left is nobody's
+		l.sweepFiles()
+	}
 	l.strays = len(pids) > 0 && len(l.spare) > 0
 	switch {
 	case l.strays:
