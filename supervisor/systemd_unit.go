@@ -57,12 +57,12 @@ func (l *loop) askUnit(verb string, args ...string) (string, error) {
 // who waits in their queues waits for that start. Else they are closed as ever, when
 // their queues are empty. That takes some 20 ms.
 func (l *loop) askedToStop(e evStop) {
-	if l.state.Stop != nil || l.stopAsked || !l.store.serves() {
+	if l.state.Stop != nil || !l.store.serves() {
 		l.queue(e)
 		return
 	}
 	e.Keeps = true
-	if e.Now {
+	if e.Now || l.stopAsked { // it is not waited for the answer
 		l.queue(e)
 		return
 	}
