@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/handoverd/handover/internal/proc"
 )
 
 // Terminations are how the lives of handoverd in one runtime directory have ended,
@@ -45,11 +47,11 @@ func (l *loop) beginLife() {
 	stopping := l.found != nil && l.found.Stop != nil
 	ends, err := l.dir.judge(stopping, l.up.handed != nil)
 	l.ends = ends
-	if err == nil {
-		err = l.dir.writeLives(lives{Terminations: ends, Open: true})
+	if !proc.Starved(err) { // else the file may be whole
+		err = errors.Join(err, l.dir.writeLives(lives{Terminations: ends, Open: true}))
 	}
 	if err != nil {
-		l.log.Warn("how handoverd's lives end is not counted", "err", err)
+		l.log.Warn("how handoverd's lives end is not counted in full", "err", err)
 	}
 }
 

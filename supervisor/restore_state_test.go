@@ -409,6 +409,9 @@ func TestJudge(t *testing.T) {
 	if l = life(nil); l.ends != (Terminations{}) {
 		t.Errorf("from a damaged file: %+v", l.ends)
 	}
+	if l = life(nil); l.ends != (Terminations{NoNotice: 1, Last: endNoNotice}) {
+		t.Errorf("after the life that has found it: %+v", l.ends)
+	}
 }
 
 // TestLockSoon: the lock of a dead owner is waited for, that of a living one is not.
