@@ -47,7 +47,7 @@ func init() {
 
 func slow() {
 	_, _ = os.Stderr.WriteString("it takes its time\n")
-	time.Sleep(2 * time.Second)
+	time.Sleep(4 * time.Second)
 }
 `},
 	{"supervisor/state_version.go", "package supervisor\n", "package supervisor\n\nimport (\n\t\"os\"\n\t\"strings\"\n\t\"syscall\"\n\t\"time\"\n)\n"},

@@ -122,6 +122,10 @@ func (h *Handed) Rehearsal() bool { return h != nil && h.rehearsal }
 // Pending reports whether this image could still go back to the one before it.
 func (h *Handed) Pending() bool { return h != nil && !h.arrived.Load() }
 
+// Returned reports whether a newer image has gone back to this one: then there is nothing left to
+// go back to.
+func (h *Handed) Returned() bool { return h != nil && h.fault != "" }
+
 // take copies a descriptor that was handed over. The caller owns the copy, which is
 // close-on-exec; the original stays for an image that is gone back to.
 func (h *Handed) take(name string) (int, bool, error) {

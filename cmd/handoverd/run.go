@@ -150,7 +150,7 @@ func serve(e *env, load, top func() (*supervisor.Config, error), name string) er
 		defer e.handed.backOnPanic()
 		code, err = s.Run(context.Background())
 	}()
-	if e.handed != nil {
+	if e.handed != nil && !e.handed.Returned() { // who was gone back to takes the time that it needs
 		go e.handed.watch(done, turnWithin(manager.Watchdog))
 	}
 	go obey(s, log, signals)
