@@ -28,12 +28,12 @@ func crashing(t *testing.T, policy string, more ...childService) *scene {
 	return s
 }
 
-// inLoop waits for the crash loop and for the wait that follows.
+// inLoop waits for the crash loop, and for a wait in it that is longer than what a test does in it.
 func (s *scene) inLoop(policy string) *supervisor.ServiceStatus {
 	s.t.Helper()
 	s.WaitStatus("crash loop", func(st *supervisor.Status) bool {
 		svc := st.Services[0]
-		return svc.CrashLoop == policy && svc.RestartIn > 0 && len(svc.Generations) == 0
+		return svc.CrashLoop == policy && svc.RestartIn > 1 && len(svc.Generations) == 0
 	})
 	s.WaitLog("crash loop: it has died 2 times")
 	return s.service("web")
