@@ -161,15 +161,21 @@ func TestUpgradeResting(t *testing.T) {
 		t.Skip("builds and runs real programs; it runs without -short")
 	}
 	t.Parallel()
-	s := newScene(t, childService{stop: `lame_duck = { until = "timer", for = "1ms", max = "15s" }
-announce = { exec = ["/bin/sleep", "3"] }`})
+	d := NewDaemon(t)
+	d.Configure(childService{stop: fmt.Sprintf(`deadline = "3m"
+lame_duck = { until = "timer", for = "1ms", max = "2m" }
+announce = { exec = ["/bin/sh", "-c", "until test -e %s; do sleep 0.05; done"] }`, filepath.Join(d.Dir, "announced"))}.toml(t, d))
+	d.Start()
+	d.WaitReady()
+	s := &scene{Daemon: d, t: t}
 	lame := s.commanding("lame-duck")
 	s.WaitStatus("it is announced", func(st *supervisor.Status) bool { return st.Services[0].LameDuck != nil })
 	upgrade := s.commanding("upgrade")
 	s.WaitStatus("the upgrade waits for the announcement", func(st *supervisor.Status) bool {
 		return st.Upgrade != nil && st.Upgrade.Stage == "resting"
 	})
+	s.toggle("announced", true)
 	s.ends(upgrade, 0, "runs, pid ")
-	s.ends(lame, 0, "ended by timer after 3")
+	s.ends(lame, 0, "ended by timer after ")
 	s.Stop()
 }
