@@ -153,6 +153,7 @@ func (l *loop) reapGeneration(a at) {
 	c := l.children[a]
 	delete(l.children, a)
 	delete(l.texts, a)
+	delete(l.unkept, a)
 	l.output.end(a)
 	if c == nil {
 		return

@@ -1,11 +1,13 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +34,9 @@ type keptFile struct {
 	copy   int   // -1: none
 	noCopy error // why
 }
+
+// outOfFiles reports whether an error is of RLIMIT_NOFILE or fs.file-max.
+func outOfFiles(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
 var errTooLarge = fmt.Errorf("it is larger than %d MiB", maxCopy>>20)
 
@@ -124,9 +129,16 @@ func (l *loop) readProgram(a at, path string, pid int, want *Executable) {
 	p, err := openProgram(path, pid, want)
 	l.call(func() {
 		if err != nil {
-			l.log.Warn("the program is not kept: a restart runs what is at its path then", "service", a.Service, "gen", a.Gen, "err", err)
+			if outOfFiles(err) { // until there are some; by then it may have been replaced
+				time.AfterFunc(tryAgain, func() { l.call(func() { l.keepProgram(a) }) })
+			}
+			if !l.unkept[a] {
+				l.log.Warn("the program is not kept: a restart runs what is at its path then", "service", a.Service, "gen", a.Gen, "err", err)
+			}
+			l.unkept[a] = true
 			return
 		}
+		delete(l.unkept, a)
 		if l.programs[p.is.Digest] != nil {
 			p.close()
 		} else {

@@ -51,7 +51,10 @@ func openProgram(path string, pid int, want *Executable) (*keptFile, error) {
 	}
 	p := &keptFile{file: fd, copy: -1}
 	is := *want
-	p.copy, is.Copy, p.noCopy = copyProgram(path, fd, want.Size)
+	if p.copy, is.Copy, p.noCopy = copyProgram(path, fd, want.Size); outOfFiles(p.noCopy) {
+		p.close()
+		return nil, p.noCopy // it is tried again
+	}
 	from := fd
 	if p.copy >= 0 {
 		from = p.copy

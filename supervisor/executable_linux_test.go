@@ -262,3 +262,44 @@ func TestChooseWithoutAName(t *testing.T) {
 		t.Errorf("without a name: %s, given %v", spec.Path, pass)
 	}
 }
+
+// Where a program cannot be opened for want of descriptors it is kept as soon as there are some.
+func TestKeptWhenThereAreDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	copyOf(t, "true", path)
+	is, err := lookAtExecutable(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := at{"web", 1}
+	gen := &Generation{N: 1, PID: 1, Spec: &Spec{Path: path}, Executable: is, Phase: PhaseServing}
+	l := &loop{
+		log: slog.New(slog.DiscardHandler), programs: map[string]*keptFile{}, unkept: map[at]bool{},
+		calls: make(chan func(), 4), ended: make(chan struct{}),
+		state: State{Services: map[string]*Service{"web": {Name: "web", Generations: []*Generation{gen}}}},
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 3, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	l.keepProgram(a)
+	l.readers.Wait()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	(<-l.calls)()
+	if len(l.programs) != 0 || !l.unkept[a] {
+		t.Fatalf("without descriptors it is kept: %v", l.programs)
+	}
+	(<-l.calls)() // it is tried again
+	(<-l.calls)()
+	l.readers.Wait()
+	if len(l.programs) != 1 || len(l.pending) != 1 || l.unkept[a] {
+		t.Errorf("kept %v, events %v", l.programs, l.pending)
+	}
+	l.closePrograms()
+}

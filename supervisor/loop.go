@@ -76,6 +76,7 @@ type loop struct {
 	missing   map[string]heldSocket // by key: what could not be taken back, or was closed in a crash loop
 	rules     map[int]Sources       // by user: see sourcesOf
 	programs  map[string]*keptFile  // by digest: see toRun
+	unkept    map[at]bool           // whose program could not be kept, which was told
 	ends      Terminations
 	up        upgrading // of handoverd itself
 }
@@ -217,7 +218,7 @@ func newLoop(s *Supervisor) (*loop, error) {
 		l.self = heldProcess{} // /proc hides it: nobody will know it again
 	}
 	l.pidns, l.spare, l.sources = pidns, map[string]int{}, map[string]string{}
-	l.programs = map[string]*keptFile{}
+	l.programs, l.unkept = map[string]*keptFile{}, map[at]bool{}
 	l.rules, l.missing = map[int]Sources{}, map[string]heldSocket{}
 	l.manager = l.meetManager(s.opts.Manager)
 	l.scan, l.lookout = newScanner(l.post, l.reaper), newLookout(l.post)
