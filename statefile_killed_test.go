@@ -178,7 +178,8 @@ func newKilled(t *testing.T) (*scene, *gate) {
 	t.Helper()
 	s := &scene{Daemon: NewDaemon(t), t: t}
 	s.configure(childService{
-		mode: "accept-notify", when: "notify", socket: fmt.Sprintf("%s\npath = \"unix://%s/path.sock\"", oneSocket, s.Dir),
+		mode: "accept-notify", when: "notify", socket: fmt.Sprintf("%s\npath = \"unix://%s/path.sock\"\n"+
+			"own = { listen = \"unix://%s/own.${HANDOVER_GENERATION}\", per_generation = true }", oneSocket, s.Dir, s.Dir),
 		ready: `settle = "1ms"`,
 	})
 	g := startGated(t, s.Daemon)
@@ -259,4 +260,25 @@ func (s *scene) alone(k *killedAt) {
 	s.WaitStatus(fmt.Sprintf("one generation after a kill at the %d. %q", k.nth, k.step), func(st *supervisor.Status) bool {
 		return settledStatus(st) && slices.Equal(s.programs(), []int{st.Services[0].Generations[0].PID})
 	})
+	generation, _ := s.Serving("web")
+	want := []string{fmt.Sprintf(".own.%d.handoverd", generation), fmt.Sprintf("own.%d", generation)}
+	eventually(s.t, fmt.Sprintf("the paths of generation %d alone are left after a kill at the %d. %q", generation, k.nth, k.step), func() bool {
+		return slices.Equal(s.ownPaths(), want)
+	})
+}
+
+// ownPaths are the paths of sockets that are one generation's.
+func (s *scene) ownPaths() []string {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "own.") || strings.HasPrefix(e.Name(), ".own.") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }

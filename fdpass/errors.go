@@ -20,7 +20,7 @@ var (
 // BindError says which socket an operation failed for. Functions that make or
 // change a Socket return it.
 type BindError struct {
-	Op   string // bind, adopt, apply, listen, restore, unlink, nonblock
+	Op   string // bind, adopt, apply, listen, restore, unlink, remove, nonblock
 	Addr Addr
 	// Err is an *os.SyscallError where a system call failed, so that errors.Is
 	// finds the errno.

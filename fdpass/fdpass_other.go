@@ -31,6 +31,11 @@ func Replace(fd int, a Addr, o Options) (*Socket, error) {
 	return nil, &BindError{Op: "adopt", Addr: a, Err: errUnsupported}
 }
 
+// RemoveStale is not supported on this system.
+func RemoveStale(a Addr) (removed bool, err error) {
+	return false, &BindError{Op: "remove", Addr: a, Err: errUnsupported}
+}
+
 // BoundTo returns nothing here.
 func BoundTo(string) []uint64 { return nil }
 

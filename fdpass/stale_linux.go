@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +56,41 @@ func (d lockedDir) removeStaleLink(link string) (bool, error) {
 		return false, fmt.Errorf("%s beside the path is in use: %w", link, os.NewSyscallError("bind", unix.EADDRINUSE))
 	}
 	return true, d.unlink(link)
+}
+
+// RemoveStale removes the path of a UNIX socket, and the hard link beside it, where no socket
+// is bound to them any more: who held it last has ended without Unlink. It reports whether
+// there was something to remove. What is in use, or is no socket, is left alone, with an
+// error that wraps EADDRINUSE. For other addresses, and where nothing is, it does nothing.
+func RemoveStale(a Addr) (removed bool, err error) {
+	if !a.onDisk() {
+		return false, nil
+	}
+	fail := func(err error) error { return &BindError{Op: "remove", Addr: a, Err: err} }
+	d, err := lockDir(path.Dir(a.Path))
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fail(err)
+	}
+	defer d.close()
+	name, link := path.Base(a.Path), path.Base(linkPath(a.Path))
+	if !d.exists(name) && !d.exists(link) {
+		return false, nil
+	}
+	if err := d.removeStale(name); err != nil {
+		return false, fail(err)
+	}
+	if _, err := d.removeStaleLink(link); err != nil {
+		return false, fail(err)
+	}
+	return true, nil
+}
+
+func (d lockedDir) exists(name string) bool {
+	_, err := d.stat(name)
+	return !errors.Is(err, unix.ENOENT)
 }
 
 // stale reports whether no socket is bound to the socket file name. It connects

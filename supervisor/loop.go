@@ -353,6 +353,7 @@ func (l *loop) turn(e event) {
 		l.act(a)
 	}
 	l.closing()
+	l.removeOwnPaths(&old, &l.state)
 	l.rebindPathless()
 	l.sockets.keep(neededSockets(&l.state), emptiedSockets(&l.state), now)
 	if _, begins := e.(evRestored); moved || begins {

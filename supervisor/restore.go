@@ -35,6 +35,7 @@ func (l *loop) restore() event {
 	l.found = nil
 	if saved != nil && !elsewhere {
 		if back := l.adoptable(saved, taken); back != nil {
+			l.removeHeldPaths(saved, false)
 			l.sweepFiles()
 			return *back
 		}
@@ -45,6 +46,9 @@ func (l *loop) restore() event {
 		l.state.Numbers, l.state.LastJob = numbersOf(&saved.State), saved.LastJob
 	}
 	l.spareSockets(saved, taken)
+	if saved != nil {
+		l.removeHeldPaths(saved, true)
+	}
 	return evReload{First: true, Request: l.await(&waiter{
 		answered: make(chan acAnswer, 1), done: make(chan *ReloadReport, 1),
 	})}
@@ -207,6 +211,7 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 	missing := map[string]heldSocket{}
 	maps.Copy(l.missing, saved.Held.Closed)
 	maps.Copy(missing, saved.Held.Left)
+	saved.addOwn(taken)
 	for key, h := range saved.Held.Sockets {
 		fd, ok := taken[keptSocket+key]
 		if !ok {
@@ -224,7 +229,7 @@ func (l *loop) adoptSockets(saved *savedState, taken map[string]int, living map[
 	l.fetchOrphaned(missing, out)
 	l.fetchMissing(missing, living, saved, out)
 	for key, h := range missing {
-		if out[key] == nil {
+		if out[key] == nil && !isOwn(key) { // a generation's own is bound with it
 			l.log.Error("socket not taken back: nobody that may be asked holds it", "socket", h.Addr.String())
 			l.missing[key] = h
 		}
