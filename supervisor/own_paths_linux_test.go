@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/handoverd/handover/fdpass"
 )
@@ -70,7 +71,12 @@ func TestOwnPathsAreRemoved(t *testing.T) {
 	}
 	closed(sockets[1]) // as the end of a shim does
 	for slices.Contains(namesIn(t, dir), "own.2") {
-		(<-l.calls)()
+		select {
+		case again := <-l.calls:
+			again()
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is not looked at again")
+		}
 	}
 
 	// A start with nothing to go on with: what the state says was held, and what its generations had.
