@@ -86,9 +86,16 @@ func readRegular(path string, limit int64) ([]byte, error) {
 	if err := regular(f); err != nil {
 		return nil, err
 	}
+	long := &os.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", limit)}
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case info.Size() > limit: // not read first: a hole of any length costs nothing
+		return nil, long
+	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = &os.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", limit)}
+	if err == nil && int64(len(b)) > limit { // it has grown
+		err = long
 	}
 	return b, err
 }
