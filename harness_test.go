@@ -479,6 +479,21 @@ func (d *Daemon) Signal(sig syscall.Signal) {
 	if err := d.cmd.Process.Signal(sig); err != nil {
 		d.t.Fatalf("signal %v: %v", sig, err)
 	}
+	if sig == unix.SIGSTOP {
+		eventually(d.t, "handoverd is stopped", func() bool { return stopped(d.PID) })
+	}
+}
+
+// stopped reports whether no thread of the process runs any more: each stops when it comes to it.
+func stopped(pid int) bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if _, after, ok := strings.Cut(string(b), ") "); err != nil || !ok || after[0] != 'T' {
+			return false
+		}
+	}
+	return err == nil && len(stats) > 0
 }
 
 // WaitExit waits until handoverd has ended and returns its exit code, -1 for a death by signal.
