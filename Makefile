@@ -88,7 +88,7 @@ unit: setup ## unit and property tests under the race detector
 real: setup build ## every test against the static binary, with the short form of each load
 	@.ci/lanes 3 \
 		'.ci/gotest build/loads.log -timeout 12m -run "$(LOADS)" .' \
-		'nice .ci/gotest build/root.log -parallel 4 -timeout 12m -skip "$(LOADS)|^TestIdle\b" .' \
+		'nice .ci/gotest build/root.log -timeout 12m -skip "$(LOADS)|^TestIdle\b" .' \
 		'nice .ci/gotest build/cmd.log -p 1 -timeout 12m ./cmd/... ./drain/... ./supervisor/...' \
 		'nice .ci/gotest build/examples.log -p 1 -timeout 12m ./examples/...' \
 		'nice .ci/gotest build/real.log -p 1 -timeout 12m $$($(GO) list ./... | tail -n +2 | grep -vE "/(cmd|drain|examples|supervisor)(/|$$)")' \

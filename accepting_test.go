@@ -365,7 +365,7 @@ func TestAcceptingUnseen(t *testing.T) {
 	t.Run("accepting is not replaced", func(t *testing.T) {
 		t.Parallel()
 		d := NewDaemon(t)
-		d.Configure(stepsConfig("", "undumpable", "serve 3")(t, d, "") + "[service.web.ready]\nwhen = \"accepting\"\ninit_grace = \"1500ms\"\n")
+		d.Configure(stepsConfig("", "undumpable", "serve 3")(t, d, "") + "[service.web.ready]\nwhen = \"accepting\"\ninit_grace = \"4s\"\n") // in which it makes itself undumpable
 		d.startUnder(t, nil, withoutPtrace...)
 		checkFailure(t, d, "cannot be looked at")
 		d.Stop()

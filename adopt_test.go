@@ -207,6 +207,10 @@ func TestTakenOverInADrain(t *testing.T) {
 	slow := request(t, address, "/stream?n=1&ms=4000")
 	s.Signal(unix.SIGTERM)
 	s.WaitLog("socket closed")
+	eventually(t, "the program is told to drain: until then the next handoverd calls the stop off", func() bool {
+		g := s.stateFile().Services["web"].Generations
+		return len(g) == 1 && g[0].Phase == supervisor.PhaseDraining && !g[0].Untold
+	})
 	s.Kill()
 	s.Start()
 	s.WaitReady()

@@ -330,9 +330,10 @@ func meetings(l limit, order []string, count map[string]int) []*meeting {
 type stateText struct {
 	Services map[string]struct {
 		Generations []struct {
-			N     int
-			Phase supervisor.Phase
-			PID   int
+			N      int
+			Phase  supervisor.Phase
+			PID    int
+			Untold bool // that it is to drain
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -252,7 +251,7 @@ func TestScenarioRestartWithoutCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, pid := s.Serving("web")
-	f.inside("kill", "-KILL", strconv.Itoa(pid))
+	f.kill("KILL", pid)
 	s.reachesServing("web", 2)
 	s.logs("web", 2, "from its open file")
 	f.signal(unix.SIGTERM)
