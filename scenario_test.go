@@ -263,8 +263,13 @@ func (tr *traffic) end(deaths ...dead) *drill.Report {
 			t.Errorf("%d failures of kind %s: no death of a program costs that:\n%s", r.Failures[kind], kind, &r)
 		}
 	}
-	if r.Faults() > 0 {
-		t.Errorf("faults of the generator: %v", r.GeneratorFaults)
+	if n := r.Faults(); n > 0 {
+		t.Logf("faults of the generator: %v", r.GeneratorFaults)
+		// The bar is that what was sent is answered. What a busy machine did not send is no answer to that, and where it is
+		// more than what a rate may miss, as in the load tests, too little was asked.
+		if full() || 20*n > r.Sent {
+			t.Errorf("%d requests were not sent, %d were", n, r.Sent)
+		}
 	}
 	return tr.report
 }
