@@ -13,7 +13,7 @@ COUNT    ?= 1
 STEP     := .ci/step
 
 # The tests of the root package that have a full form, with the numbers of the acceptance.
-LOADS    := ^Test(Load|Promise1|Tableflip|StopLoad|Standalone\b|Activated|HandoverdKilled|ScenarioKilled\b|NoUnknownProgram|Limits|KilledAtEachStep|KilledEveryTwoSeconds|Upgrade)
+LOADS    := ^Test(Load|Promise1|Tableflip|HAProxyDrainsIdle|StopLoad|Standalone\b|Activated|HandoverdKilled|ScenarioKilled\b|NoUnknownProgram|Limits|KilledAtEachStep|KilledEveryTwoSeconds|Upgrade)
 
 # Examples that need what the module itself does not: each is a module of its own, beside it.
 MODULES  := examples/grpc examples/worker internal/drainbench/grpcserver

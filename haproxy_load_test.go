@@ -218,8 +218,8 @@ func TestHAProxyDrainsIdle(t *testing.T) {
 		var old supervisor.GenerationStatus
 		untilDriven(t, func() (err error) {
 			var rate float64
-			if share, old, rate = drainUnderLoad(t); rate < 0.95*drainRate {
-				err = fmt.Errorf("%.0f connections/s, want %d", rate, drainRate)
+			if share, old, rate = drainUnderLoad(t); rate < 0.95*drainRate() {
+				err = fmt.Errorf("%.0f connections/s, want %.0f", rate, drainRate())
 			}
 			return err
 		})
@@ -241,8 +241,14 @@ func TestHAProxyDrainsIdle(t *testing.T) {
 	})
 }
 
-// drainRate is how many new connections arrive each second while an old HAProxy drains.
-const drainRate = 2000
+// drainRate is how many new connections arrive each second while an old HAProxy drains: in short
+// half of it, which a busy machine drives as well.
+func drainRate() float64 {
+	if full() {
+		return 2000
+	}
+	return 1000
+}
 
 // drainUnderLoad measures which share of a core an old HAProxy uses while it holds a stream for 3 s, in full for 10 s, under new connections.
 func drainUnderLoad(t *testing.T, change ...string) (share float64, old supervisor.GenerationStatus, rate float64) {
@@ -258,13 +264,13 @@ func drainUnderLoad(t *testing.T, change ...string) (share float64, old supervis
 	if full() {
 		seconds = 10
 	}
-	run := h.Load(ctx, drill.Load{Mode: drill.ModeFresh, Rate: drainRate})
+	run := h.Load(ctx, drill.Load{Mode: drill.ModeFresh, Rate: drainRate()})
 	began := time.Now()
 	used, err := proc.CPUTime(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run.WaitOK(ctx, drainRate*seconds); err != nil {
+	if err := run.WaitOK(ctx, int(drainRate())*seconds); err != nil {
 		t.Fatal(err)
 	}
 	after, err := proc.CPUTime(pid)
