@@ -29,9 +29,7 @@ func (s *savedState) addOwn(taken map[string]int) {
 				}
 				c := &g.Spec.Config.Sockets[i]
 				if ino, err := socketInode(fd); err == nil && isPath(c.Addr) {
-					addr := c.Addr
-					addr.Path = inGeneration(addr.Path, g.N)
-					s.Held.Sockets[key] = heldSocket{Addr: addr, Options: c.Options, Inode: ino}
+					s.Held.Sockets[key] = heldSocket{Addr: c.in(g.N), Options: c.Options, Inode: ino}
 				}
 			}
 		}
@@ -59,9 +57,7 @@ func (l *loop) removeOwnPathsOf(g *Generation) {
 		if !k.Own || l.sockets.open[key] != nil || l.sockets.leaving[key] != nil {
 			continue
 		}
-		addr := g.Spec.Config.Sockets[i].Addr
-		addr.Path = inGeneration(addr.Path, g.N)
-		l.removeStale(addr)
+		l.removeStale(g.Spec.Config.Sockets[i].in(g.N))
 	}
 }
 

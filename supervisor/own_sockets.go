@@ -56,6 +56,13 @@ func (g *Generation) ownKeys() []SocketKey {
 	return slices.DeleteFunc(g.keys(), func(k SocketKey) bool { return !k.Own })
 }
 
+// in is the address of the socket in generation n.
+func (c *SocketConfig) in(n int) fdpass.Addr {
+	addr := c.Addr
+	addr.Path = inGeneration(addr.Path, n)
+	return addr
+}
+
 // bindOwn binds the sockets that are generation n's alone. The caller owns them,
 // by key, also those that come with an error.
 func bindOwn(spec *Spec, n int) (map[string]*fdpass.Socket, error) {
@@ -65,9 +72,7 @@ func bindOwn(spec *Spec, n int) (map[string]*fdpass.Socket, error) {
 			continue
 		}
 		c := &spec.Config.Sockets[i]
-		addr := c.Addr
-		addr.Path = inGeneration(addr.Path, n)
-		s, err := fdpass.Bind(addr, c.Options)
+		s, err := fdpass.Bind(c.in(n), c.Options)
 		if err != nil {
 			return own, fmt.Errorf("service.%s.socket.%s: %w", spec.Config.Name, c.Name, err)
 		}

@@ -13,17 +13,16 @@ import (
 
 // endBesides ends the checks, probes and hooks that a handoverd that was killed has left running.
 func (l *loop) endBesides() {
-	var fds []int
+	open := map[int]int{} // pidfds by pid
 	defer func() {
-		for _, fd := range fds {
+		for _, fd := range open {
 			_ = unix.Close(fd)
 		}
 	}()
 	pids := besides(l.dir)
-	open := map[int]int{}
 	for _, pid := range pids {
 		if fd, err := proc.OpenPidfd(pid); err == nil {
-			fds, open[pid] = append(fds, fd), fd
+			open[pid] = fd
 		}
 	}
 	if len(open) == 0 {

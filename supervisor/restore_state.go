@@ -229,8 +229,8 @@ func staysAlive(pid int) bool {
 		return err == nil
 	}
 	defer func() { _ = unix.Close(fd) }()
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(endsSoon.Milliseconds()))
-	return n == 0 && err == nil
+	ended, err := endsWithin(fd, endsSoon)
+	return !ended && err == nil
 }
 
 // endsSoon is how long a process that has been killed may take to end. Who asks for the lock of one that lives waits as long.

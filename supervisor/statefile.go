@@ -38,7 +38,7 @@ func openRuntimeDir(path string) (*runtimeDir, error) {
 	}
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
-		err = regular(f)
+		_, err = regular(f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("runtime_dir: %w", err)

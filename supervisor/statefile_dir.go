@@ -30,16 +30,19 @@ func writerLives(w heldProcess, patience time.Duration) error {
 		return nil
 	}
 	defer func() { _ = unix.Close(fd) }()
+	ended, err := endsWithin(fd, patience)
+	if err == nil && !ended {
+		err = fmt.Errorf("%w (pid %d), though the file \"lock\" that it had was removed: nothing is taken from it", ErrLocked, w.PID)
+	}
+	return err
+}
+
+// endsWithin waits until the process of a pidfd has ended, at most for patience, and reports whether it has.
+func endsWithin(pidfd int, patience time.Duration) (bool, error) {
 	for until := proc.Now().Add(patience); ; {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, until.Until()).Milliseconds()))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return os.NewSyscallError("poll", err)
-		case n == 0:
-			return fmt.Errorf("%w (pid %d), though the file \"lock\" that it had was removed: nothing is taken from it", ErrLocked, w.PID)
-		default:
-			return nil
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(max(0, until.Until()).Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return n > 0, os.NewSyscallError("poll", err)
 		}
 	}
 }
@@ -64,15 +67,12 @@ func (d *runtimeDir) ours() error {
 }
 
 // regular refuses what is no file: to read a pipe waits for a writer.
-func regular(f *os.File) error {
+func regular(f *os.File) (os.FileInfo, error) {
 	info, err := f.Stat()
-	if err != nil {
-		return err
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: f.Name(), Err: errors.New("is no regular file")}
 	}
-	if !info.Mode().IsRegular() {
-		return &os.PathError{Op: "open", Path: f.Name(), Err: errors.New("is no regular file")}
-	}
-	return nil
+	return info, err
 }
 
 // readRegular reads a file of at most limit bytes.
@@ -83,14 +83,12 @@ func readRegular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if err := regular(f); err != nil {
+	info, err := regular(f)
+	if err != nil {
 		return nil, err
 	}
 	long := &os.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", limit)}
-	switch info, err := f.Stat(); {
-	case err != nil:
-		return nil, err
-	case info.Size() > limit: // not read first: a hole of any length costs nothing
+	if info.Size() > limit { // not read first: a hole of any length costs nothing
 		return nil, long
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
@@ -107,7 +105,7 @@ func openTemp(path string) (*os.File, error) {
 	}
 	f, err := open()
 	if err == nil {
-		if regular(f) == nil {
+		if _, bad := regular(f); bad == nil {
 			return f, nil
 		}
 		_ = f.Close()
