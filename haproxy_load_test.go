@@ -156,6 +156,11 @@ func TestLoadHAProxy(t *testing.T) {
 	})
 }
 
+// crashAtExit is how a drained HAProxy of version 2.6.10 to 2.6.13 may end, Debian's 2.6.12 among them, when it has answered
+// everything and frees what it had (haproxy/haproxy#2114, _fd_delete_orphan under deinit). It is told, and costs nobody
+// anything. One that ends so while it serves fails the row: clients see it, and what is started in its place takes a number.
+const crashAtExit = "gone killed by SIGSEGV"
+
 // runHAProxyRow is runRow with HAProxy.
 func runHAProxyRow(t *testing.T, row loadRow, reloads int, services ...string) error {
 	row.name = "haproxy-" + row.name
@@ -192,6 +197,10 @@ func runHAProxyRow(t *testing.T, row loadRow, reloads int, services ...string) e
 	report := run.Stop()
 	h.Stop()
 	for _, n := range notes() {
+		if strings.Contains(n, crashAtExit) {
+			t.Logf("handoverd says: %s", n)
+			continue
+		}
 		t.Errorf("handoverd says: %s", n)
 	}
 	driven := checkRow(t, row, &report, reloads)

@@ -407,7 +407,8 @@ func TestActivated(t *testing.T) {
 			}
 			report := run.Stop()
 			t.Logf("%d restarts: %s", restarts, &report)
-			if report.Failed() > 0 || report.Faults() > 0 {
+			checkSent(t, &report)
+			if report.Failed() > 0 {
 				t.Errorf("lost: %s", &report)
 			}
 		})

@@ -263,15 +263,21 @@ func (tr *traffic) end(deaths ...dead) *drill.Report {
 			t.Errorf("%d failures of kind %s: no death of a program costs that:\n%s", r.Failures[kind], kind, &r)
 		}
 	}
-	if n := r.Faults(); n > 0 {
-		t.Logf("faults of the generator: %v", r.GeneratorFaults)
-		// The bar is that what was sent is answered. What a busy machine did not send is no answer to that, and where it is
-		// more than what a rate may miss, as in the load tests, too little was asked.
-		if full() || 20*n > r.Sent {
-			t.Errorf("%d requests were not sent, %d were", n, r.Sent)
-		}
-	}
+	checkSent(t, &r)
 	return tr.report
+}
+
+// checkSent tells what the generator did not send. The bar is that what was sent is answered. What a busy machine did not
+// send is no answer to that, and where it is more than what a rate may miss, as in the load tests, too little was asked.
+func checkSent(t *testing.T, r *drill.Report) {
+	t.Helper()
+	n := r.Faults()
+	if n > 0 {
+		t.Logf("faults of the generator: %v", r.GeneratorFaults)
+	}
+	if full() && n > 0 || 20*n > r.Sent {
+		t.Errorf("%d requests were not sent, %d were", n, r.Sent)
+	}
 }
 
 // fails reloads, and checks that the reload fails for the reason given, and that report, status and log say so.

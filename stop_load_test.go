@@ -183,15 +183,11 @@ func (b *balancer) stops(ctx context.Context, run *drill.Run, n int) drill.Repor
 		}
 		w.End()
 	}
-	report := run.Stop()
-	if f := report.Faults(); f > 0 {
-		b.t.Errorf("the load generator itself failed %d times: %v", f, report.GeneratorFaults)
-	}
-	return report
+	return run.Stop()
 }
 
-// lossless fails the test for each request that was lost.
-func (b *balancer) lossless(report *drill.Report, stops int) {
+// lossless fails the test for each request that was lost. It returns an error when the load was less than asked for.
+func (b *balancer) lossless(report *drill.Report, stops int) error {
 	b.t.Helper()
 	b.t.Logf("%d stops: %d requests, %d failed %v", stops, report.Sent, report.Failed(), report.Failures)
 	if report.Failed() > 0 {
@@ -200,6 +196,10 @@ func (b *balancer) lossless(report *drill.Report, stops int) {
 	if report.Sent < 100*stops {
 		b.t.Errorf("%d requests in %d stops prove nothing", report.Sent, stops)
 	}
+	if report.Faults() > 0 {
+		return fmt.Errorf("faults of the generator: %v", report.GeneratorFaults)
+	}
+	return nil
 }
 
 // plainAnswer is what the servers without a handler say.
@@ -265,22 +265,28 @@ func TestStopLoadNoHandler(t *testing.T) {
 		node       bool
 	}{{"go-timer", "timer", false}, {"go-probes", "probes", false}, {"go-acknowledged", "exec", false}, {"node-probes", "probes", true}} {
 		t.Run(row.name, func(t *testing.T) {
-			n := stopsOf(2)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
-			defer cancel()
-			b := newBalancer(t, 2, func(b *balancer, k *backend) string {
-				return noHandler(t, k, row.node, holds+stopLoops(b, k)[row.loop])
-			})
-			report := b.stops(ctx, b.load(ctx, 500, plainAnswer), n)
-			b.lossless(&report, n)
-			for _, k := range b.backends {
-				log := k.Log()
-				if got := strings.Count(log, "lame duck: the wait is over\" service=web by="+row.loop); got < n/2 {
-					t.Errorf("backend %s: %d of %d waits were ended by %s:\n%s", k.name, got, n/2, row.loop, log)
-				}
-			}
+			untilDriven(t, func() error { return runNoHandlerRow(t, row.loop, row.node) })
 		})
 	}
+}
+
+// runNoHandlerRow stops the servers in turn.
+func runNoHandlerRow(t *testing.T, loop string, node bool) error {
+	n := stopsOf(2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
+	defer cancel()
+	b := newBalancer(t, 2, func(b *balancer, k *backend) string {
+		return noHandler(t, k, node, holds+stopLoops(b, k)[loop])
+	})
+	report := b.stops(ctx, b.load(ctx, 500, plainAnswer), n)
+	driven := b.lossless(&report, n)
+	for _, k := range b.backends {
+		log := k.Log()
+		if got := strings.Count(log, "lame duck: the wait is over\" service=web by="+loop); got < n/2 {
+			t.Errorf("backend %s: %d of %d waits were ended by %s:\n%s", k.name, got, n/2, loop, log)
+		}
+	}
+	return driven
 }
 
 // The same without what it is about: the balancer goes on sending to who is gone. Else the rows above would prove nothing.
@@ -304,6 +310,10 @@ func TestStopLoadTwoServices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("load needs the machine to itself; it runs without -short")
 	}
+	untilDriven(t, func() error { return runTwoServices(t) })
+}
+
+func runTwoServices(t *testing.T) error {
 	n := stopsOf(2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(n)*20*time.Second)
 	defer cancel()
@@ -328,5 +338,5 @@ http = "tcp4://127.0.0.1:%d"
 `, Program(t, goserverProgram), app, file, k.port, stopLoops(b, k)["probes"])
 	})
 	report := b.stops(ctx, b.load(ctx, 500, nil), n)
-	b.lossless(&report, n)
+	return b.lossless(&report, n)
 }
