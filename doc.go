@@ -29,5 +29,5 @@
 //
 // Inherit installs no signal handler and reads no file. Signals stay the program's
 // own; handoverd sends SIGTERM to a program that uses this package only if the
-// drain message was not answered, or shortly before the deadline.
+// drain message was received and not answered, or shortly before the deadline.
 package handover

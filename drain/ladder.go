@@ -7,8 +7,8 @@ import (
 )
 
 // AnswerTimeout is the default of how long a generation that speaks the child
-// protocol has to answer the drain message before it gets the drain signal as
-// well.
+// protocol has to answer the drain message that it has received before it gets
+// the drain signal as well.
 const AnswerTimeout = time.Second
 
 // An Action is what a step of a ladder does.
@@ -38,7 +38,8 @@ type Step struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 
 	// UnlessAnswered means that the step is left out when the generation has
-	// answered the drain message by then.
+	// answered the drain message by then. handoverd counts it from when the
+	// message was received: who has not run is not silent.
 	UnlessAnswered bool `json:"unless_answered,omitempty"`
 }
 

@@ -35,6 +35,9 @@ func (l *loop) act(a action) {
 		l.lameAnswer(a)
 	case acDrain:
 		l.send(a.at, wire.Message{Verb: wire.Drain, Reason: a.Why, DeadlineNS: int64(a.Deadline)})
+		l.awaitRead(a.at)
+	case acAwaitRead:
+		l.awaitRead(a.at)
 	case acSignal:
 		l.signal(a.at, unix.Signal(a.Signal))
 	case acKill:

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,5 +33,31 @@ func TestAnswerTimeoutOfAnOlderState(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &r); err != nil || r.AnswerTimeout != want {
 			t.Errorf("%s: %v, %v; want %v", text, r.AnswerTimeout, err, want)
 		}
+	}
+}
+
+// One that does not run has not refused to answer: its time begins when it has received the message.
+func TestUnreadIsNotSilent(t *testing.T) {
+	w1 := g("web", 1)
+	busy := func(t *testing.T, drains int) *script {
+		s := serving(t, web(func(s *Spec) { s.Drain = drains }))
+		s.busy = true
+		s.reload().prepared(web()).up(g("web", 2)).want("job 2", "prepare 2", "spawn web2", "go web2", "accept web2", "commit web2", "ack web2", "drain web1")
+		return s.send(evSight{at: w1}).want("done 2: web2 serving released").after(10 * time.Minute).want()
+	}
+	for _, drains := range []int{sigUSR1, sigTerm} {
+		signal := fmt.Sprintf("signal web1 %d", drains)
+		busy(t, drains).send(evRead{w1}).after(time.Second - 1).want().after(1).want(signal)
+		busy(t, drains).send(evRead{w1}, evAnswered{w1}).after(4 * time.Minute).want()
+		busy(t, drains).send(evAnswered{w1}, evRead{w1}).after(4 * time.Minute).want()
+		busy(t, drains).after(5*time.Minute - 5*time.Second - 1).want().after(1).want("signal web1 15").send(evRead{w1}).after(5 * time.Second).want("kill web1 9")
+
+		// The next handoverd says it again, and waits for that.
+		s := busy(t, drains).send(evRead{w1}).after(time.Second / 2)
+		s.send(evRestored{}).want("drain web1", "accept web2", "ack web2").after(time.Minute).want().send(evRead{w1}).after(time.Second).want(signal)
+		// It cannot, where it has lost the channel: the signal is all that is left.
+		busy(t, drains).send(evRestored{Deaf: []at{w1}}).want("accept web2", "ack web2").after(time.Second).want(signal)
+		// An image that was executed in place of this one has only lost the wait.
+		busy(t, drains).send(evRestored{Whole: true}).want("await web1").send(evRead{w1}).after(time.Second).want(signal)
 	}
 }

@@ -60,6 +60,40 @@ func (l *loop) message(c *child, m wire.Message) {
 	}
 }
 
+// awaitRead has the machine told when a generation has received all that it was sent. Who cannot be sent anything is
+// told of as if it had: the signal is all that can reach it.
+func (l *loop) awaitRead(a at) {
+	c := l.children[a]
+	if c == nil {
+		return
+	}
+	if c.ctl == nil {
+		l.queue(evRead{a})
+		return
+	}
+	c.endUnread()
+	u, err := c.ctl.Unread()
+	if err != nil { // no descriptor, for one: then only its answer tells
+		l.log.Warn("whether it reads the drain message is not seen", "service", a.Service, "gen", a.Gen, "err", err)
+		return
+	}
+	c.unread = u
+	l.readers.Go(func() { // Run waits for it
+		err := u.Wait()
+		_ = u.Close()
+		if err == nil {
+			l.post(evRead{a})
+		}
+	})
+}
+
+// endUnread ends a wait of awaitRead.
+func (c *child) endUnread() {
+	if c.unread != nil {
+		_ = c.unread.Close() // closed already where it was received
+	}
+}
+
 // readNotify turns sd_notify datagrams into events until the socket is closed.
 // The socket itself tells the generation, so a sender that has exited already
 // still counts. Run waits for it.

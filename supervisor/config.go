@@ -145,8 +145,8 @@ type RetireConfig struct {
 	ParentShutdown time.Duration `json:"parent_shutdown"`
 	KillGrace      time.Duration `json:"kill_grace"`
 	// AnswerTimeout is how long a program that speaks the child protocol may
-	// take to answer the drain message before it is signalled as well; 0: it is
-	// not, but by the SIGTERM of KillGrace.
+	// take to answer the drain message that it has received before it is
+	// signalled as well; 0: it is not, but by the SIGTERM of KillGrace.
 	AnswerTimeout  time.Duration `json:"answer_timeout"`
 	MaxDraining    int           `json:"max_draining"`
 	OnMaxDraining  string        `json:"on_max_draining"`

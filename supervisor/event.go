@@ -100,6 +100,7 @@ type (
 	}
 	evHello    struct{ at } // it speaks the child protocol
 	evNotify   struct{ at } // it sent some sd_notify message
+	evRead     struct{ at } // it has received all that it was sent
 	evAnswered struct{ at } // it said draining
 	// evReady is a readiness signal, by "native" or "notify".
 	evReady struct {
@@ -165,6 +166,7 @@ func (evUnwritten) isEvent()   {}
 func (evKept) isEvent()        {}
 func (evHello) isEvent()       {}
 func (evNotify) isEvent()      {}
+func (evRead) isEvent()        {}
 func (evAnswered) isEvent()    {}
 func (evReady) isEvent()       {}
 func (evExtend) isEvent()      {}
@@ -203,12 +205,13 @@ type (
 		Request int
 		Refused Refusal
 	}
-	acDrain struct { // the drain message
+	acDrain struct { // the drain message; followed by evRead when it was received
 		at
 		Why      string
 		Deadline proc.Instant
 	}
-	acSignal struct { // to its main process
+	acAwaitRead struct{ at } // wait for evRead again
+	acSignal    struct {     // to its main process
 		at
 		Signal int
 	}
@@ -229,24 +232,25 @@ type (
 	acExit   struct{ Code int }
 )
 
-func (acAnswer) isAction()  {}
-func (acAborted) isAction() {}
-func (acPrepare) isAction() {}
-func (acSpawn) isAction()   {}
-func (acGo) isAction()      {}
-func (acAccept) isAction()  {}
-func (acAck) isAction()     {}
-func (acLame) isAction()    {}
-func (acLamed) isAction()   {}
-func (acDrain) isAction()   {}
-func (acSignal) isAction()  {}
-func (acKill) isAction()    {}
-func (acCommit) isAction()  {}
-func (acReap) isAction()    {}
-func (acJobDone) isAction() {}
-func (acNote) isAction()    {}
-func (acGiveUp) isAction()  {}
-func (acExit) isAction()    {}
+func (acAnswer) isAction()    {}
+func (acAborted) isAction()   {}
+func (acPrepare) isAction()   {}
+func (acSpawn) isAction()     {}
+func (acGo) isAction()        {}
+func (acAccept) isAction()    {}
+func (acAck) isAction()       {}
+func (acLame) isAction()      {}
+func (acLamed) isAction()     {}
+func (acDrain) isAction()     {}
+func (acAwaitRead) isAction() {}
+func (acSignal) isAction()    {}
+func (acKill) isAction()      {}
+func (acCommit) isAction()    {}
+func (acReap) isAction()      {}
+func (acJobDone) isAction()   {}
+func (acNote) isAction()      {}
+func (acGiveUp) isAction()    {}
+func (acExit) isAction()      {}
 
 // Refusal is why a request was not taken.
 type Refusal string

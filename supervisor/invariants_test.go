@@ -272,6 +272,9 @@ func (w *walk) checkSignal(prev, next *State, a acSignal) {
 		if was := generationOf(prev, a.at); was != nil && was.Answered {
 			w.fail("%v has answered the drain message and is signalled", a.at)
 		}
+		if was := generationOf(prev, a.at); l.told == g.DrainBegan && l.told != 0 && was != nil && !was.Read && !was.Deaf {
+			w.fail("%v has not read the drain message and is signalled", a.at)
+		}
 		if l.told == g.DrainBegan && l.told != 0 && g.Spec.Config.Retire.AnswerTimeout == 0 {
 			w.fail("%v is signalled for want of an answer that nobody waits for", a.at)
 		}

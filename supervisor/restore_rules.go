@@ -129,8 +129,10 @@ func (m *machine) resume(svc *Service, g *Generation) {
 	case PhaseDraining:
 		switch {
 		case g.Untold, g.Exited:
-		case g.Hello && !g.Answered && !g.Deaf && !g.Signalled && !g.Termed:
-			m.do(acDrain{a, g.DrainWhy, g.undisturbed()})
+		case g.Hello && !g.Answered && !g.Signalled && !g.Termed && g.Deaf: // nothing can be said to it
+			m.read(svc, g)
+		case g.Hello && !g.Answered && !g.Signalled && !g.Termed:
+			m.message(svc, g, g.DrainWhy)
 			if g.SignalAt != 0 {
 				g.SignalAt = max(g.SignalAt, m.now.Add(g.Spec.Config.Retire.AnswerTimeout))
 			}
@@ -152,6 +154,10 @@ func (m *machine) resume(svc *Service, g *Generation) {
 // nothing else was lost.
 func (m *machine) goOn(svc *Service, g *Generation) {
 	switch g.Phase {
+	case PhaseDraining:
+		if g.Hello && !g.Untold && !g.Read && !g.Answered {
+			m.do(acAwaitRead{ref(svc, g)})
+		}
 	case PhaseEnding:
 		m.do(acKill{ref(svc, g), sigTerm})
 	case PhaseKilling:

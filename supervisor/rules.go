@@ -179,6 +179,11 @@ func (m *machine) draining(svc *Service, g *Generation) bool {
 		g.SignalAt = 0 // the library drains: the signal would end it
 	case m.due(g.SignalAt):
 		g.SignalAt = 0
+		if g.Hello && !g.Read {
+			m.note(svc, g, "warn", "the drain message has not been read for %v: it has not run since, or hangs; it is not signalled before it has, or %v before its deadline",
+				g.Spec.Config.Retire.AnswerTimeout, svc.grace(g))
+			break
+		}
 		if g.Hello {
 			m.note(svc, g, "warn", "no answer to the drain message within %v: %s", g.Spec.Config.Retire.AnswerTimeout, g.drainedBy())
 		}
@@ -298,7 +303,7 @@ func (m *machine) tell(svc *Service, g *Generation) {
 		g.TermAt = max(m.now, g.KillAt.Add(-grace))
 	}
 	if g.Hello {
-		m.do(acDrain{ref(svc, g), g.DrainWhy, g.undisturbed()})
+		m.message(svc, g, g.DrainWhy)
 	}
 }
 
@@ -316,7 +321,31 @@ func (m *machine) hurry(svc *Service, g *Generation, why string, deadline proc.I
 		g.EmptyBy = min(g.EmptyBy, last)
 	}
 	if g.Hello && !g.Untold && !g.Signalled && !g.Termed { // one that was signalled did not listen
-		m.do(acDrain{ref(svc, g), why, g.undisturbed()})
+		m.message(svc, g, why)
+	}
+}
+
+// message sends the drain message to a generation that speaks the child protocol.
+func (m *machine) message(svc *Service, g *Generation, why string) {
+	g.Read = false
+	m.do(acDrain{ref(svc, g), why, g.undisturbed()})
+}
+
+// read: a generation has received the drain message, and has its time to answer from now on. It is not counted from the
+// message: one that did not run meanwhile, on a machine that is busy or was stopped, is not silent, and the signal, which
+// ends a program that has no handler for it, would cost all that it has accepted.
+func (m *machine) read(svc *Service, g *Generation) {
+	if g.Read || !g.Hello || g.Answered {
+		return
+	}
+	g.Read = true
+	timeout := g.Spec.Config.Retire.AnswerTimeout
+	if timeout <= 0 || g.Signalled || g.Termed || g.Hook {
+		return
+	}
+	g.SignalAt = m.now.Add(timeout)
+	if g.TermAt != 0 {
+		g.SignalAt = min(g.SignalAt, g.TermAt)
 	}
 }
 

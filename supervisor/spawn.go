@@ -24,6 +24,7 @@ type child struct {
 	at
 	proc   *shim.Process
 	ctl    *wire.Conn
+	unread *wire.Unread // what was sent by it; nil: nothing is waited for
 	notify *sdnotify.Socket
 	path   string   // of the notify socket
 	ready  *os.File // a newline is awaited on it; nil: it is not
@@ -216,6 +217,7 @@ func (l *loop) awaitExec(c *child) {
 
 // release closes everything that the child owns, and removes its notify socket.
 func (c *child) release() {
+	c.endUnread()
 	if c.ctl != nil {
 		_ = c.ctl.Close()
 	}

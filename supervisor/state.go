@@ -105,6 +105,7 @@ type Generation struct {
 
 	DrainBegan proc.Instant `json:"drain_began,omitempty"`
 	DrainWhy   string       `json:"drain_why,omitempty"`
+	Read       bool         `json:"read,omitempty"`      // it has received the drain message
 	Answered   bool         `json:"answered,omitempty"`  // it said draining
 	SignalAt   proc.Instant `json:"signal_at,omitempty"` // drain signal due; 0: sent or not wanted
 	TermAt     proc.Instant `json:"term_at,omitempty"`   // SIGTERM due; 0: sent or not wanted

@@ -22,6 +22,7 @@ type script struct {
 	reqs int
 	jobs map[int]bool // prepared
 	full bool         // queues of sockets that leave do not become empty by themselves
+	busy bool         // nobody reads what it is sent
 }
 
 func newScript(t *testing.T) *script {
@@ -42,6 +43,11 @@ func (s *script) send(events ...event) *script {
 		for _, a := range acts {
 			if text := tell(a); text != "" {
 				s.acts = append(s.acts, text)
+			}
+		}
+		for _, a := range acts {
+			if d, ok := a.(acDrain); ok && !s.busy {
+				s.send(evRead{d.at})
 			}
 		}
 		if keys := s.s.leavingKeys(); !s.full && len(keys) > 0 {
@@ -116,6 +122,8 @@ func tell(a action) string {
 		return strings.TrimSpace(fmt.Sprintf("lame duck %s", a.Refused))
 	case acDrain:
 		return fmt.Sprintf("drain %s%d", a.Service, a.Gen)
+	case acAwaitRead:
+		return fmt.Sprintf("await %s%d", a.Service, a.Gen)
 	case acSignal:
 		return fmt.Sprintf("signal %s%d %d", a.Service, a.Gen, a.Signal)
 	case acKill:

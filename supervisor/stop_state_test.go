@@ -191,7 +191,7 @@ func TestQueue(t *testing.T) {
 	})
 	t.Run("not into the kill grace", func(t *testing.T) {
 		s := full(serving(t, web(func(s *Spec) { s.Config.Stop.Deadline = 6 * time.Second }))).send(evStop{})
-		s.after(time.Second-1).want().after(1).want("drain web1", "signal web1 15", "signal web1 15")
+		s.after(time.Second-1).want().after(1).want("drain web1", "signal web1 15")
 	})
 	t.Run("a removed socket", func(t *testing.T) {
 		s := full(serving(t, web(removed))).reload().prepared(web()).up(g("web", 2)).any()

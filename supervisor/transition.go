@@ -157,6 +157,10 @@ func (m *machine) told(e event) {
 		if _, g := m.process(e.at); g != nil {
 			g.Notify = true
 		}
+	case evRead:
+		if svc, g := m.process(e.at); g != nil && g.Phase == PhaseDraining && !g.Untold {
+			m.read(svc, g)
+		}
 	case evAnswered:
 		// Unasked it is no answer: who says it while it serves is told and signalled all the same.
 		if _, g := m.process(e.at); g != nil && g.Phase == PhaseDraining && !g.Untold {
@@ -193,7 +197,7 @@ func (m *machine) lateHello(svc *Service, g *Generation) {
 		m.do(acLame{ref(svc, g)})
 	}
 	if g.Phase == PhaseDraining && !g.Untold {
-		m.do(acDrain{ref(svc, g), g.DrainWhy, g.undisturbed()})
+		m.message(svc, g, g.DrainWhy)
 	}
 }
 

@@ -237,9 +237,12 @@ func (w *world) carryOut(s *State, a action) {
 			w.send(evSight{at: a.at, Polls: true})
 		}
 	case acDrain:
-		if p := w.programs[a.at]; p != nil && (p.obeys || w.kind) {
-			w.send(evAnswered{a.at})
-			w.leave(p)
+		if p := w.programs[a.at]; p != nil && (w.kind || w.chance(80)) {
+			w.send(evRead{a.at})
+			if p.obeys || w.kind {
+				w.send(evAnswered{a.at})
+				w.leave(p)
+			}
 		}
 	case acSignal:
 		if p := w.programs[a.at]; p != nil && (p.obeys || w.kind) {
@@ -505,7 +508,7 @@ func (w *world) junk(s *State) event {
 	case 3:
 		return evNotify{a}
 	case 4:
-		return evAnswered{a}
+		return pick[event](w, evAnswered{a}, evRead{a})
 	case 5:
 		return evReady{a, pick(w, "native", "notify", "accepting", "")}
 	case 6:

@@ -116,6 +116,54 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	return nil
 }
 
+// Unread waits until the peer has received what was sent to it.
+type Unread struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+// Unread returns a wait for the peer to have received all that was sent. The
+// caller closes it; it has a descriptor of its own, so neither Send nor the end of
+// the Conn waits for it.
+func (c *Conn) Unread() (*Unread, error) {
+	fd, err := -1, error(nil)
+	cerr := c.raw.Control(func(own uintptr) {
+		fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	switch {
+	case cerr != nil:
+		return nil, closed(cerr)
+	case err != nil:
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	u := &Unread{file: os.NewFile(uintptr(fd), "control")} // non-blocking, as all duplicates are
+	if u.raw, err = u.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, u.file.Close())
+	}
+	return u, nil
+}
+
+// Wait returns nil when the peer has received everything, also what was sent
+// meanwhile, or will never receive it because its end is closed. A Wait that Close
+// interrupts, or one after it, gives [os.ErrClosed]. It uses no processor: the
+// socket becomes writable again, for epoll, whenever the peer has taken a packet
+// (net/unix/af_unix.c, unix_write_space).
+func (u *Unread) Wait() error {
+	var err error
+	cerr := u.raw.Write(func(fd uintptr) bool {
+		var n int
+		n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) // unix(7): what was sent and is not received yet
+		return err != nil || n == 0
+	})
+	if cerr != nil {
+		return closed(cerr)
+	}
+	return os.NewSyscallError("ioctl SIOCOUTQ", err)
+}
+
+// Close ends a Wait that is under way. Safe twice: later calls return [os.ErrClosed].
+func (u *Unread) Close() error { return u.file.Close() }
+
 func (c *Conn) send(b, oob []byte) error {
 	var err error
 	cerr := c.raw.Write(func(fd uintptr) bool {

@@ -24,6 +24,18 @@ func Pair() (supervisor *Conn, childFD int, err error) { return nil, -1, errUnsu
 // SyscallConn returns [errors.ErrUnsupported].
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return nil, errUnsupported }
 
+// Unread cannot be made on this system.
+type Unread struct{}
+
+// Unread returns [errors.ErrUnsupported].
+func (c *Conn) Unread() (*Unread, error) { return nil, errUnsupported }
+
+// Wait returns [errors.ErrUnsupported].
+func (u *Unread) Wait() error { return errUnsupported }
+
+// Close returns [errors.ErrUnsupported].
+func (u *Unread) Close() error { return errUnsupported }
+
 // Send returns [errors.ErrUnsupported].
 func (c *Conn) Send(m Message, files ...*os.File) error { return errUnsupported }
 
