@@ -42,7 +42,7 @@ test: ## all checks and tests, with the short load test
 	@$(STEP) setup .ci/setup
 	@$(STEP) vet $(MAKE) --no-print-directory vet
 	@if [ -x $(LINT) ]; then $(STEP) lint $(MAKE) --no-print-directory lint; \
-	else touch build/lint.last; nice -n 19 $(MAKE) --no-print-directory linter </dev/null >build/linter.log 2>&1 & fi
+	else touch build/lint.last; .ci/beside golangci $(MAKE) --no-print-directory linter; fi
 	@.ci/beside darwin $(MAKE) --no-print-directory darwin
 	@$(STEP) unit $(MAKE) --no-print-directory unit
 	@$(STEP) real $(MAKE) --no-print-directory real
@@ -86,6 +86,7 @@ unit: setup ## unit and property tests under the race detector
 # Three at a time: what waits leaves more than half of two cores idle. The load tests go before the rest by their priority;
 # their bar is a count, not a time, and a row that the machine does not drive is repeated.
 real: setup build ## every test against the static binary, with the short form of each load
+	@$(GO) list -export -test ./... >/dev/null # compiled before the load tests begin
 	@.ci/lanes 3 \
 		'.ci/gotest build/loads.log -timeout 12m -run "$(LOADS)" .' \
 		'nice .ci/gotest build/root.log -timeout 12m -skip "$(LOADS)|^TestIdle\b" .' \

@@ -349,6 +349,11 @@ func checkAloneSockets(t *testing.T, keep string) {
 	second := a.serving()
 	a.signal(second, unix.SIGINT)
 	a.waitEnd(second)
+	select { // all that it has said is there when nobody has its output any more
+	case <-a.reaped:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: the end of the output", patience)
+	}
 	for _, end := range []string{"generation 1 ends: reload", "generation 2 ends: stop"} {
 		if byItself := keep == "true" && strings.HasPrefix(end, "generation 2"); strings.Contains(a.log.String(), end) == byItself {
 			t.Errorf("%q told: %v", end, !byItself)

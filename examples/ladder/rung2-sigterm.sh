@@ -20,7 +20,7 @@ restarts=6
 load=(--mode 'fresh,keepalive,stream' --rate 240 --every 4s --window 900ms --for "$((restarts * 4 + 1))s")
 if [ -n "$short" ]; then
   restarts=1
-  load=(--mode 'fresh,keepalive,stream' --rate 240 --every 1200ms --window 300ms --for 1300ms)
+  load=(--mode 'fresh,keepalive,stream' --rate 120 --every 1200ms --window 300ms --for 1300ms)
 fi
 
 # plain OUT OPTION…: the drill of one kind of plain server.
