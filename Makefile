@@ -35,19 +35,19 @@ build: ## builds bin/handoverd, static
 demo: setup build ## shows two programs reloaded under load without a lost request
 	$(GO) run ./internal/demo
 
-# The order is cheapest first, so that a plain mistake is answered within seconds. What compiles everything once more runs
-# beside the tests, with what they leave idle: the vet for another system, and the linter where it has to be built first.
+# The order is cheapest first, so that a plain mistake is answered within seconds. What compiles everything once more, the vet
+# for another system and on a new machine the linter, runs beside the unit tests with what they leave idle, and has ended
+# before the programs are put under load.
 test: ## all checks and tests, with the short load test
-	@mkdir -p build && date +%s >build/test.begin && rm -f build/lint.last
+	@mkdir -p build && date +%s >build/test.begin
 	@$(STEP) setup .ci/setup
 	@$(STEP) vet $(MAKE) --no-print-directory vet
-	@if [ -x $(LINT) ]; then $(STEP) lint $(MAKE) --no-print-directory lint; \
-	else touch build/lint.last; .ci/beside golangci $(MAKE) --no-print-directory linter; fi
+	@.ci/beside golangci $(MAKE) --no-print-directory linter
 	@.ci/beside darwin $(MAKE) --no-print-directory darwin
 	@$(STEP) unit $(MAKE) --no-print-directory unit
-	@$(STEP) real $(MAKE) --no-print-directory real
 	@$(STEP) darwin .ci/beside --wait darwin
-	@if [ -e build/lint.last ]; then $(STEP) lint $(MAKE) --no-print-directory lint; fi
+	@$(STEP) lint $(MAKE) --no-print-directory lint
+	@$(STEP) real $(MAKE) --no-print-directory real
 	@echo "make test: everything passed in $$(($$(date +%s) - $$(cat build/test.begin))) s"
 
 setup: ## installs what the tests need and the machine lacks

@@ -20,7 +20,7 @@ var failingStarts = []struct {
 	{name: "crash-in-init", mode: "crash-init", reason: "exit status 3 before it was ready"},
 	{name: "crash-in-init-accepting", mode: "crash-accepting", accepts: true, reason: "exit status 3 before it was ready"},
 	{name: "hang-past-the-grace", mode: "hang-init", ready: "init_grace = \"700ms\"", reason: "init grace of 700ms is over"},
-	{name: "hang-past-the-grace-accepting", mode: "hang-accepting", accepts: true, ready: "init_grace = \"700ms\"", reason: "init grace of 700ms is over"},
+	{name: "hang-past-the-grace-accepting", mode: "hang-accepting", accepts: true, ready: "init_grace = \"2s\"", reason: "init grace of 2s is over"},
 	{name: "die-in-settle", mode: "ready-then-die", ready: "settle = \"20s\"", reason: "inside settle"},
 	{name: "die-in-settle-accepting", mode: "raw-ready-then-die", accepts: true, ready: "settle = \"20s\"", reason: "inside settle"},
 }
