@@ -46,8 +46,9 @@ func TestDrillLastArrival(t *testing.T) {
 	}
 	for i, got := range r.Triggers {
 		want := time.Duration(last[i+1].Load()).Seconds()
-		// The client sends before the server answers: by the time of a connect, on a machine that may be busy.
-		if got.LastArrival == nil || *got.LastArrival > want+0.001 || *got.LastArrival < want-0.1 || want < stale.Seconds()/2 {
+		// The client sends before the server answers: by the time of a connect, which on a busy machine is any. That it is the
+		// last one, and not any one, is seen below in the longest of the three.
+		if got.LastArrival == nil || *got.LastArrival > want+0.001 || *got.LastArrival <= 0 || want < stale.Seconds()/2 {
 			t.Errorf("trigger %d: last arrival %v, the server answered it after %.3f s", i, got.LastArrival, want)
 		}
 	}
