@@ -172,6 +172,9 @@ func runHAProxyRow(t *testing.T, row loadRow, reloads int, services ...string) e
 	h := startHAProxy(t)
 	notes := watchNotes(h.Daemon)
 	load := row.load
+	if !full() {
+		load.Rate /= 2 // which a machine that is busy with the other tests drives as well
+	}
 	if row.relay != 0 {
 		relay, err := drill.NewRelay(h.Address(), row.relay)
 		if err != nil {
