@@ -2,7 +2,7 @@ package drain
 
 import (
 	"net"
-	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -27,7 +27,7 @@ func (g *Group) Listener(l net.Listener) net.Listener {
 
 // track registers l with the group, or closes it when the others are.
 func (g *Group) track(l net.Listener) *listener {
-	t := &listener{Listener: l, group: g}
+	t := &listener{Listener: l, group: g, closed: make(chan struct{})}
 	g.mu.Lock()
 	g.initLocked()
 	late := g.shut.Load()
@@ -37,7 +37,7 @@ func (g *Group) track(l net.Listener) *listener {
 	g.mu.Unlock()
 	if late {
 		// Kept in t.err, where the caller's own Close finds it.
-		t.once.Do(t.shut)
+		_ = t.Close()
 	}
 	return t
 }
@@ -46,8 +46,10 @@ func (g *Group) track(l net.Listener) *listener {
 type listener struct {
 	net.Listener
 	group *Group
-	once  sync.Once
-	err   error
+
+	closing atomic.Bool
+	closed  chan struct{} // closed when it is, by whoever was first; err stands then
+	err     error
 }
 
 // Accept returns the next connection, which counts until it is closed.
@@ -59,13 +61,17 @@ func (l *listener) Accept() (net.Conn, error) {
 	return wrap(c, m), nil
 }
 
-// Close closes the listener once; later calls return the same result.
+// Close closes the listener once; later calls wait for that and return the same result.
 func (l *listener) Close() error {
-	l.once.Do(l.shut)
+	if l.closing.CompareAndSwap(false, true) {
+		l.shut()
+	}
+	<-l.closed
 	return l.err
 }
 
 func (l *listener) shut() {
+	defer close(l.closed)
 	l.err = l.Listener.Close()
 	l.group.mu.Lock()
 	defer l.group.mu.Unlock()

@@ -168,8 +168,7 @@ func TestCloseListenersTellsNobody(t *testing.T) {
 	})
 }
 
-// A listener that hangs in Close holds up the others for a second and no longer. (Not on a
-// fake clock: who closes it again waits in a sync.Once.)
+// A listener that hangs in Close holds up the others for a second and no longer.
 func TestListenerThatHangs(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
